@@ -29,7 +29,7 @@ from services.coordinator.health.verdict import RUNBOOKS, Verdicts
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import labels_of, region_of
-from services.coordinator.io import control, egress_writes, queue_history, target_writes
+from services.coordinator.io import control, egress_writes, loan_writes, queue_history, target_writes
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
@@ -37,6 +37,8 @@ from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Binder, Peers
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
+from services.coordinator.lending.ledger import LoanLedger
+from services.coordinator.lending.pod_uses import PodUses
 from services.coordinator.rehearsal.keeper import Rehearser
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
@@ -299,6 +301,11 @@ async def lead(
         os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node),
         present=lambda node: node in core.state.cache.table.row_of,
     )  # fmt: skip
+    loans = admin.loans = LoanLedger(settings.lending, on=settings.lend == "on", domain=settings.lend_domain)
+
+    def wants_use() -> bool:
+        return loans.on or Need.USAGE in core.variants.needs
+
     statuses = TargetStatuses()
     admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
@@ -347,9 +354,10 @@ async def lead(
             api,
             every_s=lambda: following.settings.metrics_every_s,
             retuned=following.retuned,
-            wanted=lambda: Need.USAGE in core.variants.needs,
+            wanted=wants_use,
             post=shell.post_one,
         ),
+        *_lending_tasks(loans, following, outside, core, leadership),
         measuring.flush(desk, clock=boottime, post=shell.post_one),
         watches.follow_objects(LATENCY_TARGET_KIND, desk.changed, saw=statuses.saw),
         target_writes.keep(
@@ -382,7 +390,9 @@ async def lead(
             )
         )
     if settings.prometheus:
-        tasks.append(_follow_prometheus(settings, lambda: following.settings.metrics_every_s, core, shell.post_one))
+        tasks.append(
+            _follow_prometheus(settings, lambda: following.settings.metrics_every_s, wants_use, shell.post_one)
+        )
     if embedded is not None:
         tasks += _agents_tasks(embedded, outside, keys)
     async with asyncio.TaskGroup() as group:
@@ -398,9 +408,12 @@ def _opened(desk: ReadingsDesk, core: Core) -> list[LatencyTarget] | None:
 
 
 async def _follow_prometheus(
-    settings: CoordinatorSettings, every_s: Callable[[], float], core: Core, post: Callable[[Event], None]
+    settings: CoordinatorSettings,
+    every_s: Callable[[], float],
+    wanted: Callable[[], bool],
+    post: Callable[[Event], None],
 ) -> None:
-    """What nodes use, by Prometheus, while a policy wants to know; eternal. Its client is loaded only here."""
+    """What nodes use, by Prometheus, while ``wanted()``; eternal. Its client is loaded only here."""
     from shared.adapters.prometheus import PrometheusClient
 
     async with PrometheusClient(
@@ -408,8 +421,33 @@ async def _follow_prometheus(
     ) as client:
         await prometheus.follow(
             client, settings.prometheus_asked, every_s=every_s,
-            wanted=lambda: Need.USAGE in core.variants.needs, post=post,
+            wanted=wanted, post=post,
         )  # fmt: skip
+
+
+def _lending_tasks(
+    loans: LoanLedger, following: control.Following, outside: Outside, core: Core, leadership: Leadership
+) -> list[Coroutine[Any, Any, None]]:
+    """What nodes lend: what pods use is read, nodes are judged and written."""
+    uses = PodUses()
+    writes = loan_writes.LoanWrites(
+        outside.api, loans, manager=loan_writes.manager_of(core.state.scheduler_name), clock=boottime,
+        may_act=leadership.is_valid, reached=outside.failpoints.reach,
+    )  # fmt: skip
+
+    def tune() -> None:
+        loans.tune(following.settings.lending, on=following.settings.lend == "on")
+
+    return [
+        loan_writes.follow_pods(
+            outside.api,
+            uses,
+            every_s=lambda: following.settings.metrics_every_s,
+            wanted=lambda: loans.on,
+            clock=boottime,
+        ),
+        loan_writes.keep(core, loans, uses, writes, tune=tune, clock=boottime),
+    ]
 
 
 def _agents_tasks(embedded: EmbeddedAgent, outside: Outside, keys: Keys) -> list[Coroutine[Any, Any, None]]:

@@ -13,6 +13,7 @@ from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSetting
 from services.coordinator.usage.prometheus import QUERIES, Asked
 from shared.hostport import server_of, split_host_port
 from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
+from shared.model.qos import LENT_DOMAIN
 from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
@@ -20,6 +21,7 @@ from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings, SchedulerName, Standby, check_prometheus
 from shared.runtime.process.runtime_settings import RuntimeTable
+from shared.scheduling.lending.rule import LENDING_DEFAULTS, LendingRule
 from shared.scheduling.preemption.delays import parse_delays
 
 
@@ -121,6 +123,27 @@ class CoordinatorSettings(ProcessSettings):
     target_egress: str = ""
     """NAMESPACE/NAME of the NetworkPolicy whose ways out follow the addresses of LatencyTargets, for sensors; the
     component ``sensors`` brings it and the right to change it. Empty: none is written."""
+    lend: Literal["off", "on"] = "off"
+    """Whether nodes lend to offline pods what online pods request and do not use; the component ``lending`` brings the
+    right to write it. off: what was lent is taken away. See docs/colocation.md."""
+    lend_domain: Annotated[str, msgspec.Meta(max_length=240, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")] = LENT_DOMAIN
+    """What comes before /batch-cpu and /batch-memory in the names of what is lent."""
+    lend_cpu_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = LENDING_DEFAULTS.cpu_percent
+    """So much of a node's CPU is used at most, by all pods together."""
+    lend_memory_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = LENDING_DEFAULTS.memory_percent
+    """The same of its memory."""
+    lend_margin_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = LENDING_DEFAULTS.margin_percent
+    """So much of what could be lent is kept back."""
+    lend_percentile: Annotated[float, msgspec.Meta(ge=1, le=100)] = LENDING_DEFAULTS.percentile
+    """Which percentile counts of what was taken within ``lend_window_s``, where it is more than what is taken now."""
+    lend_window_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = LENDING_DEFAULTS.window_s
+    """How far back it is looked; nothing more is lent before metrics have come without a gap for so long."""
+    lend_degrade_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = LENDING_DEFAULTS.degrade_s
+    """A node of which no metric came for so long lends nothing."""
+    lend_change_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = LENDING_DEFAULTS.change_percent
+    """A node is written at once where what it may lend differs by more than so much from what it says."""
+    lend_rewrite_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = LENDING_DEFAULTS.rewrite_s
+    """Where it differs by less, so long after it was written."""
     workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
@@ -172,6 +195,20 @@ class CoordinatorSettings(ProcessSettings):
         parse_delays(self.preemption_delay)
         profile_of(self.plugins, self.gpu_shares, self.power_curves)
         make_policy(self.policy)
+
+    @property
+    def lending(self) -> LendingRule:
+        """How much nodes lend."""
+        return LendingRule(
+            cpu_percent=self.lend_cpu_percent,
+            memory_percent=self.lend_memory_percent,
+            margin_percent=self.lend_margin_percent,
+            percentile=self.lend_percentile,
+            window_s=self.lend_window_s,
+            degrade_s=self.lend_degrade_s,
+            change_percent=self.lend_change_percent,
+            rewrite_s=self.lend_rewrite_s,
+        )
 
     @property
     def prometheus_asked(self) -> Asked:
@@ -239,6 +276,15 @@ RUNTIME_SETTINGS = RuntimeTable(
         "api_writers",
         "notice_repeat_s",
         "metrics_every_s",
+        "lend",
+        "lend_cpu_percent",
+        "lend_memory_percent",
+        "lend_margin_percent",
+        "lend_percentile",
+        "lend_window_s",
+        "lend_degrade_s",
+        "lend_change_percent",
+        "lend_rewrite_s",
         "rollout_window_s",
         "rollout_min_samples",
         "rollout_good_windows",

@@ -28,6 +28,7 @@ from services.coordinator.io.control import Following
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
+from services.coordinator.lending.ledger import LoanLedger
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
 from services.coordinator.usage.desk import ReadingsDesk
@@ -66,6 +67,18 @@ WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
 }
 
 
+LOAN_FIGURES = {
+    "lent_cpu_cores": ("CPU that nodes lend to offline pods", "cpu_millis", 0.001),
+    "lent_memory_bytes": ("Memory that nodes lend to offline pods", "memory_bytes", 1.0),
+    "lending_nodes": ("Nodes that lend anything", "lending", 1.0),
+    "lending_nodes_without_metrics": ("Nodes that lend nothing for want of metrics", "degraded", 1.0),
+    "lending_nodes_doubted": ("Nodes whose metrics are not believed", "doubted", 1.0),
+    "lending_nodes_of_others": ("Nodes whose lent resources another manager writes", "foreign", 1.0),
+    "lending_writes": ("Writes of what nodes lend in this term", "writes", 1.0),
+}
+"""Name, text, which of the ledger's figures, its scale."""
+
+
 class Admin:
     """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
 
@@ -96,6 +109,7 @@ class Admin:
         self.following: Following | None = None
         self.windows: WindowRing | None = None
         self.desk: ReadingsDesk | None = None
+        self.loans: LoanLedger | None = None
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents and sensors."""
@@ -136,6 +150,13 @@ class Admin:
         metrics.gauge_of(
             "latency_limits_broken", "Placed pods whose node is beyond their hard latency limit", self._beyond
         )
+        for name, (text, figure, scale) in LOAN_FIGURES.items():
+            metrics.gauge_of(name, text, partial(self._of_loans, figure, scale))
+
+    def _of_loans(self, figure: str, scale: float) -> float:
+        if self.loans is None or not self._term():
+            return 0.0
+        return scale * (self.loans.writes if figure == "writes" else self.loans.figures.get(figure, 0))
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
@@ -186,7 +207,7 @@ class Admin:
             raise Refused(f"still listing: {', '.join(core.takeover.missing)}", code="not_ready")
         if caller.name and caller.name != message.agent:
             raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
-        wanted = Need.USAGE in core.variants.needs
+        wanted = Need.USAGE in core.variants.needs or (self.loans is not None and self.loans.on)
         try:
             return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted, address=caller.address))
         except ReadingsRefused as error:

@@ -46,6 +46,7 @@ CONTENT_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
 }
 
 
@@ -326,10 +327,26 @@ class KubeClient:
         except UNREADABLE as error:
             raise KubeUnknown(f"{resource.plural} {namespace}/{name} does not decode: {str(error)[:128]}") from error
 
+    async def applied(
+        self, resource: Resource[T], *, name: str, body: Mapping[str, Any], manager: str, subresource: str = "",
+        force: bool = False, timeout_s: float = 5.0,
+    ) -> T:  # fmt: skip
+        """Server-side apply of a cluster-scoped object, or of a subresource; the object as it is by that. ``manager``
+        owns what ``body`` says, and what it said before is taken away; a field of another manager's: ``KubeRejected``
+        409, unless ``force``."""
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        whole["metadata"] = {"name": name, **body.get("metadata", {})}
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        answer = await self._patch(resource, "", name, whole, subresource, "apply", timeout_s, False, query)
+        try:
+            return object_decoder(resource).decode(answer)
+        except UNREADABLE as error:
+            raise KubeUnknown(f"{resource.plural} {name} does not decode: {str(error)[:128]}") from error
+
     async def _patch(
         self, resource: Resource[Any], namespace: str, name: str,
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]], subresource: str, strategy: str, timeout_s: float,
-        wait_when_busy: bool,
+        wait_when_busy: bool, query: Mapping[str, str] | None = None,
     ) -> bytes:  # fmt: skip
         return await self._http.request(
             f"patch {resource.plural}",
@@ -338,6 +355,7 @@ class KubeClient:
             body=msgspec.json.encode(patch),
             content_type=CONTENT_TYPES[strategy],
             timeout_s=timeout_s,
+            query=query,
             wait_when_busy=wait_when_busy,
         )
 

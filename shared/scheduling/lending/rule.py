@@ -28,17 +28,25 @@ TRADED = (CPU, MEMORY)
 @dataclass(frozen=True, slots=True)
 class LendingRule:
     """``cpu_percent``, ``memory_percent``: so much of the node is used at most, by all pods together.
-    ``margin_percent``: so much of what could be lent is kept back. ``degrade_s``: nothing is lent of a node of which
-    no metric is younger."""
+    ``margin_percent``: so much of what could be lent is kept back. ``percentile``: of what was taken over the last
+    ``window_s``, or what is taken now where that is more. ``degrade_s``: nothing is lent of a node of which no metric
+    is younger. Written when it differs by more than ``change_percent``, or at all after ``rewrite_s``."""
 
     cpu_percent: float = 60.0
     memory_percent: float = 65.0
     margin_percent: float = 0.0
+    percentile: float = 95.0
+    window_s: float = 300.0
     degrade_s: float = 900.0
+    change_percent: float = 10.0
+    rewrite_s: float = 300.0
 
     def threshold(self, resource: str) -> float:
         """As a share of capacity."""
         return (self.cpu_percent if resource == CPU else self.memory_percent) / 100
+
+
+LENDING_DEFAULTS = LendingRule()
 
 
 class PodUse(Struct, frozen=True, gc=False):

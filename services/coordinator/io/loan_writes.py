@@ -1,0 +1,287 @@
+"""Lends: reads what pods use, has each node judged, and writes what it lends on its status. What is to be written is
+``lending/ledger.py``'s.
+
+The two resources are applied (server-side apply) under a field manager of our own, as capacity and as allocatable: a
+kubelet makes allocatable from capacity. A value of another manager's is a conflict by the API server's own rule, and is
+left alone. A kubelet is no lender: what it has reset is applied again, if nobody else owns it and the node has not
+changed meanwhile. Applying nothing takes away what is ours and nothing else.
+
+Where the role may not write, that is told once and tried rarely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from services.coordinator.core.core import Core
+from services.coordinator.lending.ledger import LOOK_S, LoanLedger, LoanWrite
+from services.coordinator.lending.pod_uses import PodUses
+from shared.errors import KubeError, KubeRejected, KubeUnknown
+from shared.kube.field_owners import OWNED_NODES, OwnedNode, owners
+from shared.kube.pod_metrics import PATH, decode_pod_metrics
+from shared.kube.resources import Resource
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+EVERY_S = 1.0
+SLICE = 64
+"""Nodes that are judged, and thousands of pods taken in, without a pause for the leader's other work."""
+IN_FLIGHT = 8
+REFUSED_S = 300.0
+KUBELET = "kubelet"
+NOBODY = "somebody who is not in managedFields"
+REMEDY = "apply k8s/components/lending of this version, or leave lend off"
+
+
+class MetricsApi(Protocol):
+    """Where metrics come from (``KubeClient``)."""
+
+    async def read(self, route: str, path: str) -> bytes:
+        """GET; errors as of ``KubeApi``."""
+        ...
+
+
+class NodeApi(Protocol):
+    """Where nodes are written (``KubeClient``)."""
+
+    async def get(self, resource: Resource[T], *, namespace: str, name: str) -> T | None:
+        """See ``KubeApi.get``."""
+        ...
+
+    async def applied(
+        self, resource: Resource[T], *, name: str, body: Mapping[str, Any], manager: str, subresource: str = "",
+        force: bool = False,
+    ) -> T:  # fmt: skip
+        """Server-side apply; the object as it is by that. A field of another manager's: ``KubeRejected`` 409, unless
+        ``force``."""
+        ...
+
+
+def manager_of(scheduler_name: str) -> str:
+    """Our field manager's name; of a mesh for another scheduler name another one."""
+    return f"{scheduler_name}-lending"
+
+
+async def follow_pods(
+    api: MetricsApi,
+    uses: PodUses,
+    *,
+    every_s: Callable[[], float],
+    wanted: Callable[[], bool],
+    clock: Callable[[], float],
+    wall: Callable[[], float] = time.time,
+) -> None:
+    """Read what all pods use while ``wanted()``; eternal. A cluster without that API is asked rarely and told once."""
+    told = False
+    while True:
+        pause_s = every_s()
+        if wanted():
+            try:
+                body = await api.read("list pod metrics", PATH)
+            except KubeRejected as error:
+                if not told:
+                    log.warning("pod_metrics_unserved", error=error, remedy="nodes lend by what sensors measure")
+                told, pause_s = True, max(pause_s, REFUSED_S)
+            except KubeError as error:
+                log.info("pod_metrics_unread", error=error)
+            else:
+                told = False
+                await _take(uses, body, wall(), clock())
+        await asyncio.sleep(pause_s)
+
+
+async def _take(uses: PodUses, body: bytes, wall_s: float, now_s: float) -> None:
+    try:
+        entries = decode_pod_metrics(body)
+    except KubeError as error:
+        log.info("pod_metrics_unread", error=error)
+        return
+    for number, metric in enumerate(entries):
+        if metric is not None:
+            uses.take(metric, wall_s=wall_s, now_s=now_s)
+        if number % (16 * SLICE) == 0:
+            await asyncio.sleep(0)
+    uses.forget(now_s)
+
+
+class LoanWrites:
+    """Writes what is due."""
+
+    def __init__(
+        self,
+        api: NodeApi,
+        ledger: LoanLedger,
+        *,
+        manager: str,
+        clock: Callable[[], float],
+        may_act: Callable[[], bool] = lambda: True,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._api = api
+        self._ledger = ledger
+        self._manager = manager
+        self._clock = clock
+        self._may_act = may_act
+        self._reached = reached
+        self._turn = asyncio.Semaphore(IN_FLIGHT)
+        self._again_s = 0.0
+        self._told: set[str] = set()
+
+    @property
+    def resting(self) -> bool:
+        """Whether the API server has said that we may not write."""
+        return self._clock() < self._again_s
+
+    async def write(self, works: Iterable[LoanWrite]) -> None:
+        """All of them, some at a time."""
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                self._ledger.started(work.node, self._clock())
+                group.create_task(self._one(work))
+
+    async def _one(self, work: LoanWrite) -> None:
+        async with self._turn:
+            if self.resting:
+                return
+            try:
+                await self._carry_out(work)
+            except KubeRejected as error:
+                if error.status in (401, 403, 404, 405, 415, 422):
+                    self._refused(work, error)
+                else:
+                    log.info("node_loan_failed", node=work.node, error=error)
+            except KubeError as error:
+                log.info("node_loan_failed", node=work.node, error=error)
+
+    async def _carry_out(self, work: LoanWrite) -> None:
+        if not work.certain and not await self._read(work):
+            return
+        try:
+            after = await self._apply(work)
+        except KubeRejected as error:
+            if error.status != 409:
+                raise
+            version = await self._read(work)
+            if not version:
+                return
+            # a kubelet alone is in the way: forced, unless anybody writes the node meanwhile
+            after = await self._apply(work, version)
+        self._ledger.settled(work.node, self._clock(), ours=work.amounts is not None)
+        manager = self._other_on(after)
+        if manager:  # it said the same as we do
+            await self._leave(work, manager, after)
+        elif work.amounts is None and self._there(after):
+            self._ledger.owned_by(work.node, KUBELET, self._clock())
+
+    async def _read(self, work: LoanWrite) -> str:
+        """The node's resourceVersion, where we may write it; "": there is none of that name, or it is another's."""
+        node = await self._api.get(OWNED_NODES, namespace="", name=work.node)
+        if node is None:
+            return ""
+        manager = self._other_on(node)
+        if manager:
+            await self._leave(work, manager, node)
+        return "" if manager else node.metadata.resource_version
+
+    def _there(self, node: OwnedNode) -> bool:
+        return any(name in (node.status.allocatable or {}) for name in self._ledger.names)
+
+    def _other_on(self, node: OwnedNode) -> str:
+        """Who but us and a kubelet lends on the node; "" for nobody."""
+        found = owners(node, self._ledger.names)
+        if self._there(node) and not found:
+            return NOBODY
+        return min(found - {self._manager, KUBELET}, default="")
+
+    async def _leave(self, work: LoanWrite, manager: str, node: OwnedNode) -> None:
+        """Leave the node to another; it is told once of each. What we own beside it would stay when it takes its
+        own away."""
+        self._ledger.owned_by(work.node, manager, self._clock())
+        if manager not in self._told and self._ledger.on:
+            self._told.add(manager)
+            log.warning("node_loan_of_another", node=work.node, manager=manager, remedy="let one of the two lend")
+        if self._manager in owners(node, self._ledger.names):
+            await self._apply(LoanWrite(work.node, None, certain=True))
+
+    async def _apply(self, work: LoanWrite, version: str = "") -> OwnedNode:
+        """``version``: forced, on the node as it was by that."""
+        self._reached("before_lend")
+        if not self._may_act():
+            raise KubeUnknown("the term has ended")
+        body: dict[str, Any] = {"status": status_of(self._ledger.names, work)} if work.amounts is not None else {}
+        if version:
+            body["metadata"] = {"resourceVersion": version}
+        return await self._api.applied(
+            OWNED_NODES, name=work.node, body=body, manager=self._manager, subresource="status", force=bool(version)
+        )
+
+    def _refused(self, work: LoanWrite, error: KubeRejected) -> None:
+        if error.status == 404 and error.reason == "NotFound":
+            return  # the node is gone
+        self._again_s = self._clock() + REFUSED_S
+        if self._ledger.on and str(error.status) not in self._told:
+            self._told.add(str(error.status))
+            log.warning("node_loans_refused", node=work.node, error=error, remedy=REMEDY)
+
+
+def status_of(names: Iterable[str], work: LoanWrite) -> dict[str, dict[str, str]]:
+    """What is applied: whole numbers, as capacity and as allocatable."""
+    assert work.amounts is not None
+    said = {name: str(amount) for name, amount in zip(names, work.amounts, strict=True)}
+    return {"capacity": said, "allocatable": said}
+
+
+async def keep(
+    core: Core,
+    ledger: LoanLedger,
+    uses: PodUses,
+    writes: LoanWrites,
+    *,
+    tune: Callable[[], None],
+    clock: Callable[[], float],
+) -> None:
+    """Have nodes judged and write what they lend; eternal. ``tune`` has the ledger go by the settings as they are."""
+    whole_s = -math.inf
+    while True:
+        await asyncio.sleep(EVERY_S)
+        tune()
+        whole = clock() - whole_s >= LOOK_S
+        if not core.state.started or writes.resting or not (ledger.on or whole):
+            continue
+        if whole:
+            whole_s = clock()
+            ledger.forget(core.state.cache.table.row_of)
+            ledger.tally()
+        await writes.write(await _due(core, ledger, uses, clock))
+
+
+async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[], float]) -> list[LoanWrite]:
+    """Of all nodes, with pauses for the leader's other work."""
+    table, used, pods_on = core.state.cache.table, core.variants.used.nodes, core.state.cluster.index.pods_on
+    found: list[LoanWrite] = []
+    for number, name in enumerate(list(table.row_of)):
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+        row = table.row_of.get(name)
+        node = table.nodes[row] if row is not None else None
+        if row is None or node is None:
+            continue
+        now_s = clock()
+        if ledger.on:
+            generation = int(table.generation[row])
+            if not ledger.stale(node, used.get(name), now_s, generation=generation):
+                continue
+            pods = list(pods_on(name))
+            ledger.look(node, pods, used.get(name), lambda key, now_s=now_s: uses.get(key, now_s), now_s)
+        work = ledger.due(node, now_s)
+        if work is not None:
+            found.append(work)
+    return found

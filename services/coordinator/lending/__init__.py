@@ -1,0 +1,1 @@
+"""What nodes lend to offline pods, from measurement to what is to be written. Pure."""

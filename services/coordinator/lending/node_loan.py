@@ -1,0 +1,211 @@
+"""What one node may lend, judged by what it and its pods were last measured to use. Pure.
+
+    system = what the node uses - what its pods use - what pods that are not measured request
+    taken  = max(system, reserved) + what pods that are not offline use   -> Window -> lent (rule.py)
+
+Where no pod of the node is measured (sensors, and no metrics API) the node's use counts as a whole, its offline pods'
+included, and beside it the requests of pods that came within the last minute. What cannot be is not believed: what was
+lent stays, less the requests of pods that came since, until the metrics agree or are too old.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from services.coordinator.lending.window import Pair, Window
+from services.coordinator.usage.measured import MeasuredNode
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.model.qos import CPU_NAMES, Qos, is_lent
+from shared.model.resources import CPU, MEMORY, amount_text
+from shared.scheduling.lending.rule import TRADED, LendingRule, PodUse, lent, taken
+
+SETTLED_S = 60.0
+"""A pod that has been on a node for so long is in what the node is measured to use."""
+GONE_S = 300.0
+"""For so long a pod that the metrics name and that is gone still counts."""
+HELD_S = 120.0
+"""What a node used so long ago is no measurement of now."""
+BEYOND = 2.0
+"""So many times its capacity no node uses."""
+DISAGREE, DISAGREE_SHARE = 1.25, 0.05
+"""Pods that use so many times the CPU that their node uses, and so much of its capacity more, are measured wrongly, or
+the node is. Memory may differ so: a working set counts cache that a node counts as available."""
+
+Amounts = tuple[int, int]
+"""Cpu and memory: milli-cores, bytes."""
+UseOf = Callable[[str], Amounts | None]
+"""What a pod uses, by namespace/name; None: nobody says so now."""
+
+
+@dataclass(slots=True)
+class NodeLoan:
+    """One node's. ``want``: what it may lend; None: not known yet, what is there stays. ``why``: in a line, what it
+    follows from; ``doubts``: what of its metrics is not believed."""
+
+    uid: str
+    window: Window
+    want: Amounts | None = None
+    why: str = ""
+    doubts: tuple[str, ...] = ()
+    degraded: bool = False
+    """Whether it lends nothing for want of metrics."""
+    taken: Pair = (0.0, 0.0)
+    since_s: float = math.nan
+    """When it was first looked at."""
+    good_s: float = math.nan
+    """When what was last believed was measured."""
+    base: Amounts | None = None
+    """What it may lend by that."""
+    here: dict[str, tuple[float, Qos]] = field(default_factory=dict)
+    """Since when each pod has been seen here; those of the first look for ever."""
+    gone: dict[str, tuple[float, Qos]] = field(default_factory=dict)
+
+
+def judge(
+    loan: NodeLoan,
+    node: Node,
+    pods: Sequence[Pod],
+    measured: MeasuredNode | None,
+    use_of: UseOf,
+    rule: LendingRule,
+    now_s: float,
+) -> None:
+    """Look at the node again: ``want``, ``why`` and ``doubts`` follow."""
+    allocatable = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
+    capacity = node.capacity[0] or allocatable[0], node.capacity[1] or allocatable[1]
+    _note(loan, pods, now_s)
+    used, at_s, doubts = _measured(measured, capacity, now_s)
+    of_pods = [(pod, use_of(pod.key)) for pod in pods]
+    of_gone = [(qos, use) for key, (_, qos) in loan.gone.items() if (use := use_of(key)) is not None]
+    if used is not None:
+        doubt = _disagreement(used[0], sum(use[0] for _, use in (*of_pods, *of_gone) if use is not None), capacity[0])
+        if doubt:
+            used, doubts = None, [*doubts, doubt]
+    loan.doubts = tuple(doubts)
+    if used is None:
+        _hold(loan, pods, rule, now_s)
+        return
+    loan.good_s, loan.degraded = max(loan.good_s, at_s), False
+    found = [
+        _taken(loan, part, resource, of_pods, of_gone, used[part], max(0, capacity[part] - allocatable[part]), now_s)
+        for part, resource in enumerate(TRADED)
+    ]
+    loan.taken = found[0], found[1]
+    loan.window.add(now_s, loan.taken)
+    most = loan.window.percentile(rule.percentile)
+    cpu, memory = (
+        lent(resource, capacity[part], max(loan.taken[part], most[part]), rule, age_s=0.0)
+        for part, resource in enumerate(TRADED)
+    )
+    loan.base = loan.want = cpu, memory
+    loan.why = "; ".join(
+        f"{resource}: {rule.threshold(resource) * 100:g} % of {amount_text(resource, capacity[part])} less "
+        f"{amount_text(resource, round(max(loan.taken[part], most[part])))} that is taken"
+        for part, resource in enumerate(TRADED)
+    )
+
+
+def lent_requests(pod: Pod) -> Amounts:
+    """What the pod requests of lent resources, whoever lends them."""
+    cpu = memory = 0
+    for name, amount in pod.pod_class.requests:
+        if "/" in name and is_lent(name):
+            if name.rpartition("/")[2] in CPU_NAMES:
+                cpu += amount
+            else:
+                memory += amount
+    return cpu, memory
+
+
+def _requests(pod: Pod) -> Amounts:
+    asked = dict(pod.pod_class.requests)
+    return asked.get(CPU, 0), asked.get(MEMORY, 0)
+
+
+def _note(loan: NodeLoan, pods: Iterable[Pod], now_s: float) -> None:
+    """Who came, and who is gone."""
+    first = math.isnan(loan.since_s)
+    if first:
+        loan.since_s = loan.good_s = now_s
+    there = {pod.key: pod.qos for pod in pods}
+    for key in loan.here.keys() - there.keys():
+        loan.gone[key] = now_s, loan.here.pop(key)[1]
+    since_s = -math.inf if first else now_s
+    for key, qos in there.items():
+        loan.here[key] = (loan.here[key][0] if key in loan.here else since_s), qos
+    if loan.gone:
+        loan.gone = {key: one for key, one in loan.gone.items() if key not in there and now_s - one[0] < GONE_S}
+
+
+def _measured(measured: MeasuredNode | None, capacity: Amounts, now_s: float) -> tuple[Pair | None, float, list[str]]:
+    """(what the node uses or None, when it was measured, what of it is not believed)."""
+    found: list[float] = []
+    at_s = math.inf
+    doubts: list[str] = []
+    for part, resource in enumerate(TRADED):
+        one = measured.parts[part] if measured is not None else None
+        if one is None or now_s - one.at_s >= HELD_S:
+            continue
+        if not 0 < one.amount <= BEYOND * capacity[part]:  # nor a NaN
+            of_it = amount_text(resource, capacity[part])
+            doubts.append(f"{resource}: {one.amount:.4g} is not what a node of {of_it} uses ({one.source})")
+            continue
+        found.append(one.amount)
+        at_s = min(at_s, one.at_s)
+    return (found[0], found[1]) if len(found) == len(TRADED) else None, at_s, doubts
+
+
+def _disagreement(of_node: float, of_pods: float, capacity: int) -> str:
+    if of_pods <= DISAGREE * of_node + DISAGREE_SHARE * capacity:
+        return ""
+    return f"cpu: pods are measured to use {of_pods:.0f}, and their node {of_node:.0f}"
+
+
+def _hold(loan: NodeLoan, pods: Iterable[Pod], rule: LendingRule, now_s: float) -> None:
+    """Without metrics: what was lent by the last that there were stays, less what came since; nothing in the end."""
+    age_s = now_s - loan.good_s
+    loan.degraded = not age_s < rule.degrade_s
+    if loan.degraded:
+        loan.base = loan.want = 0, 0
+        loan.why = f"no metrics to go by for {age_s:.0f} s; after {rule.degrade_s:g} s nothing is lent"
+        return
+    if loan.base is None:
+        loan.why = "no metrics yet"
+        return
+    came = [_requests(pod) for pod in pods if loan.here[pod.key][0] > loan.good_s and pod.qos is not Qos.OFFLINE]
+    loan.want = (
+        max(0, loan.base[0] - sum(cpu for cpu, _ in came)),
+        max(0, loan.base[1] - sum(memory for _, memory in came)),
+    )
+    loan.why = f"no metrics to go by for {age_s:.0f} s; what was lent stays, less what came since"
+
+
+def _taken(
+    loan: NodeLoan,
+    part: int,
+    resource: str,
+    of_pods: Sequence[tuple[Pod, Amounts | None]],
+    of_gone: Sequence[tuple[Qos, Amounts]],
+    used: float,
+    reserved: int,
+    now_s: float,
+) -> float:
+    alone = not of_gone and all(use is None for _, use in of_pods)
+    uses: list[PodUse] = []
+    system = used - sum(use[part] for _, use in of_gone)
+    for pod, use in of_pods:
+        request = _requests(pod)[part]
+        if alone:
+            settled = now_s - loan.here[pod.key][0] >= SETTLED_S
+            uses.append(PodUse(pod.qos, request, 0.0 if settled else None))
+            continue
+        uses.append(PodUse(pod.qos, request, None if use is None else use[part]))
+        if use is not None:
+            system -= use[part]
+        elif pod.qos is not Qos.OFFLINE:
+            system -= request
+    gone = sum(use[part] for qos, use in of_gone if qos is not Qos.OFFLINE)
+    return taken(resource, uses, system_used=max(0.0, system), reserved=reserved, gone_used=gone)

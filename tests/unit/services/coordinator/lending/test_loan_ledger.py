@@ -1,0 +1,160 @@
+"""What is written of what nodes lend, and when."""
+
+from __future__ import annotations
+
+from services.coordinator.lending.ledger import LoanLedger
+from shared.scheduling.lending.rule import LendingRule
+from tests.unit.services.coordinator.lending.scene import CPU, GB, MEMORY, RULE, LendingScene
+
+
+def test_small_changes_are_written_after_a_while_and_great_ones_at_once() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    assert scene.lent[0] == 4000
+    began_s = scene.now_s
+    assert [work.amounts for work in scene.play(RULE.rewrite_s + 20, cpu=2100)] == [(3900, 45 * GB)]
+    assert scene.now_s - began_s > RULE.rewrite_s
+    assert [work.amounts for work in scene.play(10, cpu=2600)] == [(3400, 45 * GB)]
+
+
+def test_nothing_is_written_again_while_it_is_as_it_should_be() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    assert scene.play(3600) == []
+
+
+def test_a_value_that_somebody_changed_is_written_again() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.show((0, 0))
+    assert [work.amounts for work in scene.play(20)] == [(4000, 45 * GB)]
+
+
+def test_a_new_leader_goes_on_with_what_it_finds() -> None:
+    scene = LendingScene()
+    scene.show((3500, 40 * GB))
+    assert scene.play(RULE.window_s - 20) == []
+    assert [(work.amounts, work.certain) for work in scene.play(60)] == [((4000, 45 * GB), False)]
+
+
+def test_a_new_leader_lowers_what_is_too_much_at_once() -> None:
+    scene = LendingScene()
+    scene.show((9000, 90 * GB))
+    (work,) = scene.play(10)
+    assert work.amounts == (4000, 45 * GB)
+
+
+def test_a_new_leader_without_metrics_leaves_it_for_15_minutes() -> None:
+    scene = LendingScene()
+    scene.show((3500, 40 * GB))
+    scene.look()
+    scene.now_s += RULE.degrade_s - 1
+    assert scene.look() is None
+    scene.now_s += 2
+    work = scene.look()
+    assert work is not None
+    assert work.amounts == (0, 0)
+
+
+def test_a_value_that_we_found_is_not_certainly_ours() -> None:
+    scene = LendingScene()
+    scene.show((9000, 90 * GB))
+    (first,) = scene.play(10)
+    (second,) = scene.play(10, cpu=4000)
+    assert (first.certain, second.certain) == (False, True)
+
+
+def test_a_node_of_anothers_is_left_alone_until_its_value_is_gone() -> None:
+    scene = LendingScene()
+    scene.show((9000, 90 * GB))
+    scene.play(10)
+    scene.show((9000, 90 * GB))
+    scene.ledger.owned_by("n", "koord-manager", scene.now_s)
+    assert scene.play(400) == []
+    assert scene.shown.by == "koord-manager"
+    assert scene.shown.why == "koord-manager writes it; we leave it alone"
+    scene.show(None)
+    assert [work.amounts for work in scene.play(20)] == [(4000, 45 * GB)]
+
+
+def test_where_nothing_is_lent_and_nothing_said_nothing_is_written() -> None:
+    scene = LendingScene()
+    assert scene.play(400, cpu=9000, memory=90 * GB) == []
+
+
+def test_what_was_lent_is_taken_away_once_when_lending_is_switched_off() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.ledger.tune(RULE, on=False)
+    scene.now_s += 20
+    assert [work.amounts for work in (scene.look(), scene.look()) if work is not None] == [None]
+    assert scene.lent == (0, 0)
+    assert scene.ledger.shown(scene.node) is None
+
+
+def test_a_value_that_stays_when_ours_was_taken_away_is_anothers() -> None:
+    scene = LendingScene(on=False)
+    scene.show((9000, 90 * GB))
+    work = scene.ledger.due(scene.node, scene.now_s)
+    assert work is not None
+    assert work.amounts is None
+    scene.ledger.settled("n", scene.now_s, ours=False)
+    scene.ledger.owned_by("n", "koord-manager", scene.now_s)
+    scene.now_s += 600
+    assert scene.ledger.due(scene.node, scene.now_s) is None
+
+
+def test_while_it_is_off_nodes_that_say_nothing_cost_nothing() -> None:
+    scene = LendingScene(on=False)
+    assert scene.ledger.due(scene.node, scene.now_s) is None
+    assert scene.ledger.shown(scene.node) is None
+
+
+def test_lending_that_is_switched_on_again_begins_with_an_empty_window() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.ledger.tune(RULE, on=False)
+    scene.play(20)
+    scene.ledger.tune(RULE, on=True)
+    assert scene.play(RULE.window_s - 20) == []
+
+
+def test_a_longer_window_is_to_be_seen_first() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.ledger.tune(LendingRule(window_s=600), on=True)
+    assert scene.play(580, cpu=1000) == []
+    scene.play(60, cpu=1000)
+    assert scene.lent[0] == 5000
+
+
+def test_a_write_is_not_repeated_before_the_watch_may_have_shown_it() -> None:
+    scene = LendingScene()
+    scene.watches = False
+    assert len(scene.play(310)) == 1
+    assert scene.play(4, every_s=1) == []
+    assert len(scene.play(2, every_s=1)) == 1
+
+
+def test_the_sums_are_over_nodes_that_are_ours() -> None:
+    scene = LendingScene()
+    scene.play(330)
+    scene.ledger.tally()
+    assert scene.ledger.figures == {
+        "cpu_millis": 4000, "memory_bytes": 45 * GB, "lending": 1, "foreign": 0, "doubted": 0, "degraded": 0
+    }  # fmt: skip
+    scene.ledger.owned_by("n", "koord-manager", scene.now_s)
+    scene.ledger.tally()
+    assert scene.ledger.figures["foreign"] == 1
+    assert "cpu_millis" not in scene.ledger.figures
+    scene.ledger.forget({})
+    scene.ledger.tally()
+    assert not any(scene.ledger.figures.values())
+
+
+def test_names_follow_the_domain() -> None:
+    assert LoanLedger(RULE, on=True).names == (CPU, MEMORY)
+    assert LoanLedger(RULE, on=True, domain="example.com").names == (
+        "example.com/batch-cpu",
+        "example.com/batch-memory",
+    )

@@ -1,0 +1,169 @@
+"""What a node lends, by what it and its pods are measured to use."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from services.coordinator.lending import node_loan
+from shared.scheduling.lending.rule import LendingRule
+from tests.unit.services.coordinator.lending.scene import GB, RULE, LendingScene, pod
+
+
+def test_nothing_is_lent_before_a_whole_window_was_seen() -> None:
+    scene = LendingScene()
+    assert scene.play(RULE.window_s - 10) == []
+    scene.play(60)
+    assert scene.lent == (4000, 45 * GB)
+
+
+def test_what_online_pods_use_is_not_lent_whatever_they_request() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web", cpu="9")]
+    scene.uses = {"default/web": (1500, 10 * GB)}
+    scene.play(320)
+    assert scene.lent == (6000 - 2000, 65 * GB - 20 * GB)  # 1500 of the pod, 500 of the system
+
+
+def test_what_offline_pods_use_is_lent() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (3000, 5 * GB)}
+    scene.play(320, cpu=5000)
+    assert scene.lent == (4000, 50 * GB)
+
+
+def test_the_reserved_counts_where_the_system_uses_less() -> None:
+    scene = LendingScene(reserved="2")
+    scene.pods = [pod("web")]
+    scene.uses = {"default/web": (1500, 10 * GB)}
+    scene.play(320)
+    assert scene.lent[0] == 6000 - 2000 - 1500
+
+
+def test_a_pod_without_a_metric_counts_with_its_request_and_not_twice() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("new", cpu="3", memory="30G")]
+    scene.uses = {"default/web": (1500, 10 * GB)}
+    scene.play(320)
+    assert scene.lent == (6000 - 1500 - 3000, 65 * GB - 10 * GB - 30 * GB)
+
+
+def test_without_metrics_of_pods_the_nodes_use_counts_and_requests_of_those_that_just_came() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web", cpu="9")]
+    scene.play(320)
+    assert scene.lent[0] == 4000
+    scene.pods.append(pod("new", cpu="3"))
+    scene.play(10)
+    assert scene.lent[0] == 1000
+    scene.play(RULE.window_s + node_loan.SETTLED_S + 20)
+    assert scene.lent[0] == 4000
+
+
+def test_a_pod_that_is_gone_counts_while_metrics_name_it() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("gone")]
+    scene.uses = {"default/web": (500, GB), "default/gone": (1500, GB)}
+    scene.play(320)
+    scene.pods.pop()
+    scene.play(30)
+    assert scene.lent[0] == 4000
+    scene.uses.pop("default/gone")
+    scene.play(RULE.window_s + RULE.rewrite_s, cpu=500)
+    assert scene.lent[0] == 5500
+
+
+def test_more_use_takes_back_at_once_and_less_gives_after_the_window() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    assert [work.amounts and work.amounts[0] for work in scene.play(10, cpu=5000)] == [1000]
+    scene.play(20, cpu=5000)
+    scene.play(200, cpu=1000)
+    assert scene.lent[0] == 1000
+    scene.play(150, cpu=1000)
+    assert scene.lent[0] == 5000
+
+
+@pytest.mark.parametrize("cpu", [math.nan, math.inf, 0.0, 200_000.0, -1.0])
+def test_use_that_cannot_be_changes_nothing_and_is_named(cpu: float) -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.play(100, cpu=cpu)
+    assert scene.lent[0] == 4000
+    (doubt,) = scene.shown.doubts
+    assert doubt.startswith("cpu: ")
+
+
+def test_pods_that_use_more_than_their_node_are_not_believed() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (100, GB)}
+    scene.play(320)
+    before = scene.lent
+    scene.uses["default/job"] = (10_000, GB)  # as if the offline pod used all of it, and online pods nothing
+    scene.play(60)
+    assert scene.lent == before
+    assert scene.shown.doubts == ["cpu: pods are measured to use 11500, and their node 2000"]
+
+
+def test_what_came_while_metrics_are_not_believed_is_not_lent() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.pods = [pod("new", cpu="3", memory="10G")]
+    scene.play(20, cpu=0)
+    assert scene.lent == (1000, 35 * GB)
+
+
+def test_after_15_minutes_without_metrics_nothing_is_lent() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.now_s += RULE.degrade_s - 1
+    assert scene.look() is None
+    scene.now_s += 2
+    scene.look()
+    assert scene.lent == (0, 0)
+    assert "nothing is lent" in scene.shown.why
+
+
+def test_metrics_that_come_back_lend_after_a_whole_window_again() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.now_s += RULE.degrade_s + 1
+    scene.look()
+    scene.play(RULE.window_s - 20)
+    assert scene.lent == (0, 0)
+    assert "it is raised after 300 s of metrics without a gap" in scene.shown.why
+    scene.play(60)
+    assert scene.lent == (4000, 45 * GB)
+
+
+def test_one_high_sample_of_many_is_no_measure_of_the_window() -> None:
+    scene = LendingScene(LendingRule(percentile=90))
+    scene.play(320)
+    scene.play(10, cpu=5000)
+    scene.play(280)
+    assert scene.lent[0] == 4000
+
+
+def test_the_percentile_and_the_margin_keep_back() -> None:
+    scene = LendingScene(LendingRule(margin_percent=50))
+    scene.play(320)
+    assert scene.lent == (2000, 45 * GB // 2)
+
+
+def test_another_machine_of_the_name_begins_anew() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.node = replace(scene.node, uid="another")
+    scene.show(None)
+    assert scene.play(100) == []
+
+
+def test_a_node_whose_capacity_is_not_told_lends_of_its_allocatable() -> None:
+    scene = LendingScene()
+    scene.node = replace(scene.node, capacity=(0, 0))
+    scene.play(320)
+    assert scene.lent == (4000, 45 * GB)
