@@ -23,6 +23,7 @@ from shared.kube.convert_demands import (
 from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
 from shared.kube.node_topology import needs_of
+from shared.kube.offline_terms import offline_terms_of
 from shared.kube.pod_groups import group_of
 from shared.kube.qos import qos_of
 from shared.model.constraints import (
@@ -47,6 +48,7 @@ from shared.model.pod import (
     PREEMPTIBLE_ANNOTATION,
     Pod,
 )
+from shared.model.qos import Qos
 from shared.model.relations import Relations
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
@@ -123,6 +125,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         refused=status.reason if status.reason in REFUSALS else "",
         qos=qos,
         qos_doubt=doubt,
+        offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
     )
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
+from shared.model.offline import OfflineTerms
 from shared.model.qos import Qos
 from shared.model.relations import Relations
 
@@ -52,6 +53,7 @@ class Pod(Struct, frozen=True, gc=False):
     ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
     ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     ``qos``: which side of the pool it is on; ``qos_doubt``: what of it contradicts that, for people; "": nothing.
+    ``offline``: how an offline pod gives way; None: it is not offline.
     """
 
     uid: str
@@ -89,6 +91,7 @@ class Pod(Struct, frozen=True, gc=False):
     refused: str = ""
     qos: Qos = Qos.ONLINE
     qos_doubt: str = ""
+    offline: OfflineTerms | None = None
 
     @property
     def key(self) -> str:

@@ -264,12 +264,15 @@ class EvictionReason(IntEnum):
     """Its queue uses more than its limits, which were lowered."""
     BROKEN_GANG = 3
     """Its pod group runs fewer members than its minimum, and asks for it."""
+    GIVE_WAY = 4
+    """It is offline, and less is lent on a node than offline pods hold there."""
 
 
 class Eviction(Struct, frozen=True, array_like=True, gc=False):
-    """A victim: it is to leave ``node`` for the sake of ``preemptor``: a pod's uid, the key of a broken gang, or nobody
-    (""). ``force``: delete it where its disruption budget forbids an eviction, since no choice without that violation
-    was left. ``unprotected``: no disruption budget covers it, so it may be deleted as kube-scheduler does."""
+    """A victim: it is to leave ``node`` for the sake of ``preemptor``: a pod's uid, the key of a broken gang, the name
+    of a node that lends less, or nobody (""). ``force``: delete it where its disruption budget forbids an eviction,
+    since no choice without that violation was left. ``unprotected``: no disruption budget covers it, so it may be
+    deleted as kube-scheduler does."""
 
     uid: Text
     namespace: Text

@@ -42,6 +42,7 @@ MESSAGES: dict[int, str] = {
     EvictionReason.RECLAIM: "taking back what its queue has borrowed",
     EvictionReason.OVER_LIMIT: "its queue uses more than its limits, which were lowered",
     EvictionReason.BROKEN_GANG: "its pod group runs fewer members than its minCount",
+    EvictionReason.GIVE_WAY: "offline pods give way: less is lent on the node than they hold",
 }
 """What the condition says; the first is kube-scheduler's, and the uid of that pod follows in brackets: its status may
 never say that it was to go there (ADR 0075). A reason that is not known here is told as a preemption."""

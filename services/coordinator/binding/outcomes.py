@@ -26,6 +26,7 @@ from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.unblocking import give_way
 from services.coordinator.groups.breaking import evicted_with_group
+from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
 from shared.model.unit import cause_id
@@ -50,7 +51,7 @@ class Outcomes:
 
     def __init__(
         self, state: State, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
-        nominations: Nominations,
+        nominations: Nominations, giving_way: GivingWay,
     ) -> None:  # fmt: skip
         self._state = state
         self._ledger = ledger
@@ -58,6 +59,7 @@ class Outcomes:
         self._takeover = takeover
         self._failures = failures
         self._nominations = nominations
+        self._giving_way = giving_way
         self._answers: deque[tuple[int, Iterator[None]]] = deque()
         self._left = state.settings.units_per_turn
 
@@ -132,8 +134,12 @@ class Outcomes:
             self._ask_again(plan)
         asked = {eviction.uid: eviction for eviction in plan.evictions}
         for evicted in event.result.evictions:
-            if evicted.uid in asked and not evicted_with_group(self._state, asked[evicted.uid], evicted):
-                self._nominations.evicted(asked[evicted.uid], evicted)
+            if (eviction := asked.get(evicted.uid)) is None:
+                continue
+            if not evicted_with_group(self._state, eviction, evicted) and not self._giving_way.answered(
+                eviction, evicted
+            ):
+                self._nominations.evicted(eviction, evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
         """One line per plan; of one that bound all, for who looks closely: a lone pod has one too."""
@@ -199,7 +205,8 @@ class Outcomes:
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True, told=told)
         for eviction in plan.evictions if plan is not None else ():
-            self._nominations.not_asked(eviction)
+            if not self._giving_way.not_asked(eviction):
+                self._nominations.not_asked(eviction)
 
     # --- what other shards lend ---------------------------------------------------------------------------------
 
@@ -280,17 +287,17 @@ class Outcomes:
             return
         pod = event.pod
         if pod.node_name or pod.finished:
-            self._pods.upsert(pod)
+            self._pods.seen(pod)
             return
         if placed is not None and placed.plan_id not in self._ledger.plans:
             if placed.unresolved and placed.pod.group and placed.pod.asks is not None:
                 self._ledger.ask_later(event.uid)  # what its group has is not given back before its binder has spoken
             else:
                 self._give_back(placed, "", failed=True, told=False)
-            self._pods.upsert(pod)
+            self._pods.seen(pod)
         elif self._takeover.released(event.uid) is not None:
             self._pods.release(event.uid)
-            self._pods.upsert(pod)
+            self._pods.seen(pod)
 
     def _apply(self, placed: Placed, result: PlacementResult) -> None:
         stats, uid = self._state.stats, placed.placement.uid

@@ -56,6 +56,7 @@ from services.coordinator.cycle.unblocking import leave_idle, look_again
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.search import Preemptor
@@ -113,15 +114,23 @@ class Core:
         self.reporter = StatusReporter(state)
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
+        self.giving_way = GivingWay(state, self.ledger)
         self.preemptor = Preemptor(state, self.nominations, self.reporter)
         group_reporter = GroupReporter(state, self.reporter)
         self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
-        self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
+        self.pods = PodIntake(
+            state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer, self.giving_way
+        )
         self.variants = Variants(state)
         self.intake = ClusterIntake(
-            state, self.registry, self.requeuer, self.nominations.holds, self.variants.forget_readings
+            state,
+            self.registry,
+            self.requeuer,
+            self.nominations.holds,
+            self.giving_way,
+            self.variants.forget_readings,
         )
         self.evaluation = RolloutEvaluation(state, self.variants, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
@@ -132,7 +141,9 @@ class Core:
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
-        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
+        self.outcomes = Outcomes(
+            state, self.ledger, self.pods, self.takeover, self.failures, self.nominations, self.giving_way
+        )
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._again = False
@@ -195,7 +206,7 @@ class Core:
     def _take(self, event: Event) -> None:
         match event:
             case PodUpserted():
-                self.pods.upsert(event.pod)
+                self.pods.seen(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
                     self.evaluation.heard(event.agent, event.decisions)
@@ -311,6 +322,10 @@ class Core:
             self.outcomes.step()
         if agenda.ledger <= now:
             self.outcomes.give_up(self.ledger.step())
+        if (at := self.giving_way.wake_at()) is not None and at <= now:
+            state.work = share = max(1, work // (2 + self._searching()))
+            self.giving_way.step()
+            work += state.work - share
         if groups.touched or groups.members:
             self.groups.step()
         if self.cycle.open and self.cycle.finish() and (groups.touched or groups.members):
@@ -410,6 +425,8 @@ class Core:
         if (at := self.nominations.holds.wake_at()) is not None:
             times.append(at)
         if (at := self.nominations.delayed.wake_at()) is not None:
+            times.append(at)
+        if (at := self.giving_way.wake_at()) is not None:
             times.append(at)
         return times
 

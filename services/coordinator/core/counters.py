@@ -87,6 +87,10 @@ class Stats:
     """Searches, over the whole cluster, for pods whose leaving would make room for a pod group."""
     reclaimed: int = 0
     """Pods that were asked to leave so that a queue has what it is guaranteed, or keeps to a lowered limit."""
+    asked_to_give_way: int = 0
+    """Offline pods that were asked to leave since less was lent on a node than they held."""
+    gave_way: int = 0
+    """Those of them that the API server has agreed to evict."""
     inherited_intents: int = 0
     """Intents of an earlier term found at the takeover."""
     latencies_s: list[float] = field(default_factory=list)

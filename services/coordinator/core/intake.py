@@ -19,6 +19,7 @@ from services.coordinator.core.state import State, Unwell
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import FREED, Requeuer
+from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
 from shared.model.devices import DeviceClaim
@@ -27,6 +28,7 @@ from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
 from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.preemption.delays import LOWEST
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
 from shared.scheduling.state.zones_port import TOPOLOGY_KIND
@@ -54,7 +56,7 @@ class PodIntake:
 
     def __init__(
         self, state: State, ledger: Ledger, takeover: Takeover, failures: FailureHandler, preemptor: Preemptor,
-        requeuer: Requeuer,
+        requeuer: Requeuer, giving_way: GivingWay,
     ) -> None:  # fmt: skip
         self._state = state
         self._ledger = ledger
@@ -62,7 +64,16 @@ class PodIntake:
         self._failures = failures
         self._preemptor = preemptor
         self._requeuer = requeuer
+        self._giving_way = giving_way
         self._claims_served = True
+
+    def seen(self, pod: Pod) -> None:
+        """The API server shows a pod, which was added or changed. An offline one that may be evicted stands below
+        online ones of its priority, where the setting says so: in the queue, and as a victim."""
+        terms = pod.offline
+        if terms is not None and terms.returns and pod.preemptible and self._state.settings.offline_preemption:
+            pod = replace(pod, priority=max(LOWEST, pod.priority - 1))
+        self.upsert(pod)
 
     def upsert(self, pod: Pod, since: float | None = None, *, watched: bool = True) -> None:
         """A pod was added or changed. ``since``: when it was seen first; None: now. ``watched``: as the API server has
@@ -225,6 +236,7 @@ class PodIntake:
         held = cluster.forget(uid)
         if held is not None:
             self._requeuer.node_changed(held.node_name, ClusterEvent.POD_DELETED)
+            self._giving_way.pod_gone(uid, held.node_name)
         if stood is not None:
             self._requeuer.pod_changed(stood, ClusterEvent.POD_DELETED)
             if stood.group:
@@ -251,6 +263,7 @@ class PodIntake:
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
+        self._giving_way.pod_changed(pod)
         if before is not None and before.assumed_at is not None and before.node_name != pod.node_name:
             state.devices.forget(pod.uid)  # somebody else bound it: which devices it has its claims tell
         if state.queue.turns is not None:
@@ -294,13 +307,14 @@ class ClusterIntake:
     """Nodes, and the objects that rules read beside them."""
 
     def __init__(
-        self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds,
+        self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds, giving_way: GivingWay,
         forget_readings: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._state = state
         self._holds = holds
         self._registry = registry
         self._requeuer = requeuer
+        self._giving_way = giving_way
         self._forget_readings = forget_readings
         self.new_nodes: list[str] = []
         """Those that no agent decides for yet."""
@@ -349,6 +363,8 @@ class ClusterIntake:
             self._forget_readings(node.name)
         state.cluster.upsert_node(node)
         state.nodes_version += 1
+        if known is None or ClusterEvent.NODE_ALLOCATABLE in events:
+            self._giving_way.node_changed(node.name)
         if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
             self._registry.change_node(node)
         for event in events:
@@ -363,6 +379,7 @@ class ClusterIntake:
         self._holds.gone(name)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
+            self._giving_way.node_changed(name)
             self._state.nodes_version += 1
             self._forget_readings(name)
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
@@ -397,6 +414,7 @@ class ClusterIntake:
         elif kind == BUDGETS:
             state.budgets_version += 1
             self._requeuer.budgets_changed()
+            self._giving_way.budgets_changed()
 
     def _change_topology(self, key: str, item: object | None) -> None:
         """What it says is about one node, whose room is offered anew. Exporters write it again and again, unchanged."""

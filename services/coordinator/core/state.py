@@ -112,6 +112,16 @@ class CoreSettings:
     """How long units that find no room wait before anybody is asked to leave for them, by priority."""
     hold_always: bool = False
     """True: nodes where room is made or kept are closed though no other scheduler is at work (``holds.py``)."""
+    offline_eviction: bool = False
+    """True: offline pods are evicted from nodes where less is lent than they hold."""
+    offline_margin: float = 0.05
+    """So much of what they hold may be missing before anybody leaves for it."""
+    offline_grace_s: float = 0.0
+    """For so long a node is short before anybody leaves for it."""
+    offline_min_runtime_s: float = 0.0
+    """For so long after its start an offline pod does not give way, unless it says otherwise."""
+    offline_preemption: bool = False
+    """True: an offline pod that may be evicted counts one below its priority, and preempts no online one."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
     gang_timeout_s: float = 300.0
@@ -278,6 +288,12 @@ class State:
         self.gated_seen += before is None
         number, since = (self.gated_seen, self.now) if before is None else (before.number, before.since)
         self.gated[pod.uid] = Gated(pod, since, number, lacks)
+
+    def may_evict(self, preemptor: Pod, pod: Pod) -> bool:
+        """Whether a pod that stands may be a victim of one of higher priority: it did not opt out and, where QoS
+        counts, no online pod leaves for an offline one."""
+        upwards = self.settings.offline_preemption and preemptor.offline is not None and pod.offline is None
+        return pod.preemptible and not upwards
 
     @property
     def gated_count(self) -> int:

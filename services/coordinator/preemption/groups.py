@@ -342,7 +342,7 @@ class GroupPreemptor:
             stuck = self._known[key].stuck if key in self._known else set()
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
-                may_evict=lambda pod: pod.preemptible and pod.uid not in stuck,
+                may_evict=lambda pod: state.may_evict(pods[0], pod) and pod.uid not in stuck,
                 leaving=self._nominations.leaves, ran=state.groups.ran,
                 spoken_for=lambda pod: pod.uid in self._nominations.leaving,
                 strict=state.settings.preemption_strict, patient=search.patient,

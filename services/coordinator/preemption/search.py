@@ -300,7 +300,7 @@ class Preemptor:
             state.cluster,
             standing,
             pod.priority,
-            lambda other: other.preemptible and (not pod.group or other.group != pod.group),
+            lambda other: state.may_evict(pod, other) and (not pod.group or other.group != pod.group),
         )
         if not possible:
             return None, (NO_VICTIMS,)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
+from shared.scheduling.preemption.loss import works_since
 from shared.scheduling.state.cluster_state import ClusterState
 
 NOT_STARTED = "~"
@@ -26,10 +27,11 @@ class VictimUnit:
 
     @property
     def importance(self) -> tuple[int, bool, str]:
-        """Sorts most important first: by priority, groups before single pods, then by who runs longest."""
+        """Sorts most important first: by priority, groups before single pods, then by who has worked longest without
+        saving: since its start, as kube-scheduler has it, but of an offline pod since its checkpoint."""
         pods = self.pods
-        first = pods[0].start_time or NOT_STARTED
-        started = first if len(pods) == 1 else min(pod.start_time or NOT_STARTED for pod in pods)
+        first = works_since(pods[0]) or NOT_STARTED
+        started = first if len(pods) == 1 else min(works_since(pod) or NOT_STARTED for pod in pods)
         return -self.priority, not self.whole, started
 
 
@@ -74,5 +76,5 @@ def preempting_priority(group: PodGroup, members: Iterable[Pod]) -> int:
 
 
 def importance(pod: Pod) -> tuple[int, str]:
-    """Sorts pods most important first: by priority, then by who runs longest."""
-    return -pod.priority, pod.start_time or NOT_STARTED
+    """Sorts pods most important first: by priority, then by who has worked longest without saving."""
+    return -pod.priority, works_since(pod) or NOT_STARTED

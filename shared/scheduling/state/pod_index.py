@@ -135,6 +135,8 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         preemptible=pod.preemptible,
         workload=pod.workload,
         group=pod.group,
+        qos=pod.qos,
+        offline=pod.offline,
     )
 
 
@@ -323,10 +325,11 @@ class PodIndex:
             return False
         if before.relations != pod.relations or before.namespace != pod.namespace:
             return False
-        if (before.start_time, before.preempted, before.preemptible) != (
+        if (before.start_time, before.preempted, before.preemptible, before.offline) != (
             pod.start_time,
             pod.preempted,
             pod.preemptible,
+            pod.offline,
         ) or before.pod_class != pod.pod_class:
             kept = _kept(pod, known.group)
         else:

@@ -1,0 +1,393 @@
+"""Nodes where offline pods hold more of what is lent than there is (any more): who is to leave them, and when.
+
+    a node or a pod on it changed --looked at--> enough is lent: forgotten
+        --short, by more than the margin--> the grace is over --chosen--> asked to leave
+                       ^                                                      |
+                       +--- a victim left, was refused, was not heard of; ----+
+                            a protected time ended
+
+Who is chosen: ``shared/scheduling/preemption/giving_way.py``. Who lends does not matter: Koordinator, Volcano's agent,
+Katalyst or the mesh. What is read is the node's allocatable, and what pods there hold of it. A resource that the node
+does not name at all is not known, and nobody leaves for it.
+
+Levels, not edges: a node is judged by what the API server shows, and by whom this leader has asked. So a new leader
+goes on, and who is marked or terminating by the one before counts as leaving. Only nodes that changed are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.due import Due
+from services.coordinator.core.instructions import EmitEvent
+from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.preemption.evictions import (
+    EVICTED,
+    GONE,
+    REFUSED,
+    UNKNOWN,
+    PastEviction,
+)
+from services.coordinator.preemption.promises import Promises
+from shared.model.node import Node
+from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
+from shared.model.qos import is_lent
+from shared.model.resources import at_least_text
+from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
+from shared.scheduling.preemption.loss import protected_s
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
+
+AGAIN_S = 30.0
+"""Pause before a pod is asked again that the API server has refused to evict; others are found meanwhile."""
+
+UNHEARD_S, UNKNOWN_S = 60.0, 2.0
+"""A victim that has not begun to leave so long after it was asked may be asked again; one of which the binder could not
+say whether it was asked, sooner."""
+
+NODES_PER_WORK = 2
+"""Nodes looked at in one unit of the turn's work; each victim counts as one more."""
+
+NAMED = 5
+"""Pods that are named among those that stay."""
+
+DOUBTS_KEPT = 4096
+"""Pods of which it is remembered that their annotations were told to be wrong."""
+
+NO_CONTROLLER = f'no controller would make it anew, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
+OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
+ON_ITS_WAY = "it is on its way to a node"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A victim. ``until``: when it may be asked again, if it has not begun to leave by then."""
+
+    node: str
+    until: float
+
+
+class GivingWay:
+    """One term's."""
+
+    def __init__(self, state: State, ledger: Ledger) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._promises = Promises(state)
+        self._settings: CoreSettings | None = None
+        """Those by which all nodes were looked at last."""
+        self._changed: dict[str, None] = {}
+        self._more = False
+        """Whether some of them may be looked at in the next turn already."""
+        self._due = Due()
+        self.asked: dict[str, _Asked] = {}
+        self.short: dict[str, float] = {}
+        """Nodes that were found to be short, since when."""
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Victims that may not be evicted, by uid: until when they are passed over, and why."""
+        self._told: dict[str, str] = {}
+        """By node, what was told of those that stay."""
+        self._budgeted: set[str] = set()
+        """Nodes where disruption budgets keep somebody."""
+        self._doubts: dict[str, str] = {}
+        self._totals: tuple[int, Mapping[str, int]] = (-1, {})
+
+    # --- what changed -------------------------------------------------------------------------------------------
+
+    def node_changed(self, name: str) -> None:
+        """What is lent there, or who holds what of it, may have changed."""
+        if self._state.settings.offline_eviction:
+            self._changed[name] = None
+            self._more = True
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod was seen bound, or changed there."""
+        if pod.offline is not None and pod.uid not in self.asked:
+            self.node_changed(pod.node_name)
+
+    def pod_gone(self, uid: str, node: str) -> None:
+        """The pod holds nothing any more."""
+        self._forget(uid)
+        self._refused.pop(uid, None)
+        self._doubts.pop(uid, None)
+        if node in self.short:
+            self.node_changed(node)
+
+    def budgets_changed(self) -> None:
+        """Evictions may be allowed that were not."""
+        for node in sorted(self._budgeted):
+            self.node_changed(node)
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    def wake_at(self) -> float | None:
+        """When it is to be stepped next; None: once something changes."""
+        state = self._state
+        if state.paused is not None:
+            return None
+        if self._settings is not state.settings or self._more:
+            return state.now
+        return self._due.next_at()
+
+    def step(self) -> None:
+        """Look at nodes that changed, as far as the turn's work goes."""
+        state = self._state
+        if state.paused is not None:
+            return
+        if self._settings is not state.settings:
+            self._begin()
+        self._changed |= dict.fromkeys(self._due.take(state.now))
+        self._more, left = False, state.work * NODES_PER_WORK
+        for name in list(self._changed):
+            if left <= 0:
+                self._more = True
+                break
+            left -= 1
+            if self._ledger.may_evict(state.shards.of(name), EvictionReason.GIVE_WAY):  # else once a plan is answered
+                del self._changed[name]
+                left -= self._look(name)
+        state.work = max(0, left // NODES_PER_WORK)
+
+    def _begin(self) -> None:
+        """A term begins, or other settings hold: all nodes are looked at where offline pods hold too much."""
+        state, self._settings = self._state, self._state.settings
+        self.short.clear()
+        self._told.clear()
+        self._budgeted.clear()
+        self._changed.clear()
+        if not state.settings.offline_eviction:
+            return
+        table = state.cache.table
+        for name in [name for name in table.resource_names if is_lent(name)]:
+            column = table.column_of[name]
+            rows = (table.requested[column, : table.rows] > table.allocatable[column, : table.rows]).nonzero()[0]
+            self._changed |= dict.fromkeys(table.names[row] for row in rows.tolist() if table.nodes[row] is not None)
+
+    # --- one node -----------------------------------------------------------------------------------------------
+
+    def _look(self, name: str) -> int:
+        """Judge a node; returns how many were asked to leave."""
+        state = self._state
+        row = state.cache.table.row_of.get(name)
+        node = state.cache.table.nodes[row] if row is not None else None
+        if row is None or node is None:
+            self._over(name)
+            return 0
+        over, unsaid = self._over_lent(node, row)
+        if not any(amount > 0 for amount in over.values()):
+            self._over(name)
+            if unsaid:
+                self._tell(node, f"nothing is said of {unsaid}, which offline pods hold; nobody leaves for it")
+            return 0
+        held = {
+            resource: int(state.cache.table.requested[state.cache.table.column_of[resource], row]) for resource in over
+        }
+        margin = state.settings.offline_margin
+        if name not in self.short and not any(over[resource] > margin * held[resource] for resource in over):
+            return 0
+        ripe = self.short.setdefault(name, state.now) + state.settings.offline_grace_s
+        if state.now < ripe:
+            self._due.later(name, ripe)
+            return 0
+        short = self._without_leaving(name, over)
+        if not short:
+            return 0
+        choice = choose(state.cluster, name, short, self._moment(name))
+        self._tell_of_those_that_stay(node, choice)
+        self._ask(node, over, choice)
+        return len(choice.victims)
+
+    def _over_lent(self, node: Node, row: int) -> tuple[dict[str, int], str]:
+        """By lent resource, how much more pods hold than the node has; and one that it does not name and pods hold."""
+        table, over, unsaid = self._state.cache.table, dict[str, int](), ""
+        for name in table.resource_names:
+            if not is_lent(name):
+                continue
+            held = int(table.requested[table.column_of[name], row])
+            if name in node.allocatable:
+                over[name] = held - node.allocatable[name]
+            elif held:
+                unsaid = unsaid or name
+        return over, unsaid
+
+    def _without_leaving(self, name: str, over: Mapping[str, int]) -> dict[str, int]:
+        """What is short though those that leave already are gone, and those that are on their way do not come: the
+        binder may refuse them, and they lose nothing. Empty where nothing is."""
+        left, accounts = dict(over), self._state.cache.accounts
+        for pod in self._state.cluster.index.pods_on(name):
+            if pod.offline is not None and (accounts[pod.uid].assumed_at is not None or self._leaves(pod)):
+                for resource, amount in pod.pod_class.requests:
+                    if resource in left:
+                        left[resource] -= amount
+        return {resource: amount for resource, amount in left.items() if amount > 0}
+
+    def _leaves(self, pod: Pod) -> bool:
+        """Whether it is on its way out: terminating, marked as a victim right before that, or asked by this leader."""
+        if pod.terminating or pod.preempted:
+            return True
+        asked = self.asked.get(pod.uid)
+        if asked is not None and self._state.now >= asked.until:
+            self._forget(pod.uid)
+            return False
+        return asked is not None
+
+    def _moment(self, node: str) -> Moment:
+        state, groups = self._state, self._state.groups
+        if self._totals[0] != state.nodes_version:
+            self._totals = state.nodes_version, state.cache.table.totals()
+        now = state.now + (state.epoch or 0.0)
+
+        def stays(pod: Pod) -> str:
+            return self._why_it_stays(pod, node, now)
+
+        def keeps(key: str) -> int:
+            return groups.keeps(key) - groups.ran(key)
+
+        return Moment(now, self._totals[1], keeps, stays, self._leaves)
+
+    def _why_it_stays(self, pod: Pod, node: str, now: float) -> str:
+        """Why the pod may not be asked to leave the node, or with its gang for the node; "" where it may."""
+        state, terms = self._state, pod.offline
+        if not pod.preemptible:
+            return OPTED_OUT
+        if terms is None or not terms.returns:
+            return NO_CONTROLLER
+        until, why = self._refused.get(pod.uid, (0.0, ""))
+        if until > state.now:
+            self._due.later(node, until)
+            return why
+        account = state.cache.accounts.get(pod.uid)
+        if account is None or account.assumed_at is not None:
+            self._due.later(node, state.now + UNKNOWN_S)
+            return ON_ITS_WAY
+        if left_s := protected_s(pod, now, state.settings.offline_min_runtime_s):
+            self._due.later(node, state.now + left_s)
+            return f"it is to run for {math.ceil(left_s)} s more"
+        return ""
+
+    # --- asked to leave -----------------------------------------------------------------------------------------
+
+    def _ask(self, node: Node, over: Mapping[str, int], choice: Choice) -> None:
+        state, evictions = self._state, list[Eviction]()
+        for pod in choice.victims:
+            account = state.cache.accounts[pod.uid]
+            self.asked[pod.uid] = _Asked(node.name, state.now + UNHEARD_S)
+            self._promises.make(pod)
+            state.evicted.asked(
+                PastEviction(
+                    state.now, pod.uid, pod.namespace, pod.name, pod.priority, account.node_name, "",
+                    f"online pods of node {node.name}", 0,
+                )
+            )  # fmt: skip
+            evictions.append(
+                Eviction(pod.uid, pod.namespace, pod.name, node.name, account.node_name, reason=EvictionReason.GIVE_WAY)
+            )
+        if evictions:
+            lent = ", ".join(f"{name} {over[name]}" for name in sorted(over) if over[name] > 0)
+            state.log(
+                "offline_pods_give_way", node=node.name, victims=len(evictions), over=lent,
+                broken=",".join(choice.broken),
+            )  # fmt: skip
+            state.stats.asked_to_give_way += len(evictions)
+            self._ledger.evict(evictions)
+
+    def answered(self, eviction: Eviction, result: EvictionResult) -> bool:
+        """What became of a victim, by the binder. False: it was asked to leave for somebody else."""
+        if eviction.reason != EvictionReason.GIVE_WAY:
+            return False
+        state, uid, asked = self._state, eviction.uid, self.asked.get(eviction.uid)
+        self._more = self._more or bool(self._changed)
+        self._promises.settle(uid)
+        match result.outcome:
+            case EvictionOutcome.EVICTED:
+                state.evicted.became(uid, EVICTED)
+                state.stats.gave_way += 1
+                note = f"Evicted since offline pods on node {eviction.preemptor} hold more than is lent there"
+                state.out.append(
+                    EmitEvent(uid, eviction.namespace, eviction.name, "", "Normal", "GaveWay", "Evicting", note)
+                )
+            case EvictionOutcome.GONE:
+                state.evicted.became(uid, GONE)  # the watch tells when it left
+            case EvictionOutcome.UNKNOWN:
+                state.evicted.became(uid, UNKNOWN)
+                if asked is not None and not result.waits:
+                    asked.until = state.now + UNKNOWN_S
+                if asked is not None:
+                    self._due.later(asked.node, asked.until)
+            case _:
+                state.evicted.became(uid, REFUSED)
+                self._forget(uid)
+                self._refused[uid] = state.now + AGAIN_S, f"its eviction was refused: {result.reason[:128]}"
+                facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
+                state.log("eviction_failed", level="warning", **facts)
+                self.node_changed(eviction.preemptor)
+        return True
+
+    def not_asked(self, eviction: Eviction) -> bool:
+        """The plan that carried the request was refused: nobody was asked by it. False: it was somebody else's."""
+        if eviction.reason != EvictionReason.GIVE_WAY:
+            return False
+        self._state.evicted.became(eviction.uid, REFUSED)
+        self._forget(eviction.uid)
+        self._due.later(eviction.preemptor, self._state.now + UNKNOWN_S)
+        return True
+
+    def _forget(self, uid: str) -> None:
+        self.asked.pop(uid, None)
+        self._promises.settle(uid)
+
+    # --- told ---------------------------------------------------------------------------------------------------
+
+    def _over(self, name: str) -> None:
+        """Enough is lent there, or there is no such node."""
+        self.short.pop(name, None)
+        self._told.pop(name, None)
+        self._budgeted.discard(name)
+
+    def _tell_of_those_that_stay(self, node: Node, choice: Choice) -> None:
+        """Once for the same: what is short still, and who would help and stays."""
+        self._tell_doubts(self._state.cluster.index.pods_on(node.name))
+        if BUDGET in choice.stays.values():
+            self._budgeted.add(node.name)
+        else:
+            self._budgeted.discard(node.name)
+        if not choice.lacking:
+            self._told.pop(node.name, None)
+            return
+        short = ", ".join(f"{name}: {at_least_text(name, choice.lacking[name])}" for name in sorted(choice.lacking))
+        index, why = self._state.cluster.index, dict[str, list[str]]()
+        for uid, reason in choice.stays.items():
+            if (pod := index.get(uid)) is not None:
+                why.setdefault(reason, []).append(pod.key)
+        told = "; ".join(
+            f"{', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}: {reason}"
+            for reason, names in why.items()
+        )
+        self._tell(
+            node, f"less is lent than offline pods hold ({short}), and nobody else may leave: {told or 'no pod'}"
+        )
+
+    def _tell(self, node: Node, text: str) -> None:
+        gist = "".join(character for character in text if not character.isdigit())
+        if self._told.get(node.name) == gist:
+            return
+        self._told[node.name] = gist
+        self._state.log("offline_pods_stay", level="warning", node=node.name, reason=text)
+        self._state.out.append(
+            EmitEvent(
+                node.uid, "default", node.name, "", "Warning", "OfflinePodsStay", "Evicting",
+                text[0].upper() + text[1:],
+                kind=frozenset({gist}), regarding=("v1", "Node"),
+            )
+        )  # fmt: skip
+
+    def _tell_doubts(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            doubt = pod.offline.doubt if pod.offline is not None else ""
+            if doubt and self._doubts.get(pod.uid) != doubt:
+                if len(self._doubts) >= DOUBTS_KEPT:
+                    self._doubts.clear()
+                self._doubts[pod.uid] = doubt
+                self._state.log("offline_terms_unread", level="warning", pod_uid=pod.uid, pod=pod.key, reason=doubt)

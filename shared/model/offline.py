@@ -1,0 +1,30 @@
+"""What an offline pod says of giving way: whether it may, since when its work is saved, what it costs to begin anew."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+CHECKPOINT_ANNOTATION = "conclave.io/last-checkpoint"
+"""On an offline pod: when it saved its work last, RFC 3339 with a zone ("2026-11-29T01:00:00Z")."""
+
+RESTART_ANNOTATION = "conclave.io/restart-seconds"
+"""On an offline pod: how long it works in vain when it begins anew, before it goes on."""
+
+MIN_RUNTIME_ANNOTATION = "conclave.io/min-runtime-seconds"
+"""On an offline pod: for so long after its start it does not give way, in place of ``offline_min_runtime_s``."""
+
+EVICTION_LABEL = "koordinator.sh/eviction-enabled"
+"""On a pod, as Koordinator reads it: "true": it may be evicted, "false": it may not."""
+
+
+class OfflineTerms(Struct, frozen=True, gc=False):
+    """``returns``: it may be evicted, since a controller makes it anew, or it says so. ``saved``: when it saved its
+    work last, seconds since 1970; 0.0: it does not say. ``restart_s``: what beginning anew costs. ``min_runtime_s``: it
+    does not give way sooner; None: the setting says. ``doubt``: what of this cannot be read, and counts as not said.
+    """
+
+    returns: bool = False
+    saved: float = 0.0
+    restart_s: float = 0.0
+    min_runtime_s: float | None = None
+    doubt: str = ""

@@ -1,0 +1,225 @@
+"""Whom to evict on a node where offline pods hold more than is lent there, so that the least work is lost. Pure.
+
+    short --members that gangs can spare--> --lone pods--> --gangs, broken whole--> enough is freed, or nobody is left
+
+Of each kind the lowest priority first, then who loses the least work for what of the need it frees: seconds since it
+saved, and what beginning anew costs, times its share of the cluster. What turns out not to be needed stays, the most
+costly first. A gang that would fall below its minimum goes whole, on whatever nodes it stands. Nobody goes whose
+disruption budget forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shared.model.pod import Pod
+from shared.scheduling.preemption.budgets import covers
+from shared.scheduling.preemption.loss import lost_s, share
+from shared.scheduling.state.cluster_state import ClusterState
+
+SPARED, LONE, BROKEN = 0, 1, 2
+"""Kinds of victims: a member above its gang's minimum, a pod of no gang, a gang that goes whole."""
+
+BUDGET = "its disruption budget allows no eviction now"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """``now``: seconds since 1970. ``totals``: what all nodes have, by resource. ``keeps``: of a group's key, so many
+    members stay or none does. ``stays``: why a pod may not go, "" where it may. ``leaving``: whether it goes already.
+    """
+
+    now: float
+    totals: Mapping[str, int]
+    keeps: Callable[[str], int]
+    stays: Callable[[Pod], str]
+    leaving: Callable[[Pod], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``victims``, and ``stays``: why others, by uid, may not go that would have helped. ``lacking``: what is short
+    still once the victims have left; ``broken``: keys of gangs that go whole."""
+
+    victims: tuple[Pod, ...] = ()
+    stays: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    """What goes together. ``here``: those of it that stand on the node and hold something that is short there."""
+
+    pods: tuple[Pod, ...]
+    here: tuple[Pod, ...]
+    kind: int
+    priority: int
+    loss: float
+    group: str = ""
+
+
+def choose(cluster: ClusterState, node: str, short: Mapping[str, int], moment: Moment) -> Choice:
+    """Who is to leave the node, on which ``short`` of each resource is lent too little, those that leave already left
+    out. Nothing is changed."""
+    return _Search(cluster, node, short, moment).choice()
+
+
+class _Search:
+    def __init__(self, cluster: ClusterState, node: str, short: Mapping[str, int], moment: Moment) -> None:
+        self._cluster = cluster
+        self._short = short
+        self._moment = moment
+        self._stays: dict[str, str] = {}
+        self._here = [
+            pod for pod in cluster.index.pods_on(node)
+            if pod.offline is not None and not moment.leaving(pod) and any(_amounts(pod, short).values())
+        ]  # fmt: skip
+        self._spare = {key: self._spare_of(key) for key in sorted({pod.group for pod in self._here if pod.group})}
+        self._budgets = _Budgets(cluster, {pod.namespace for pod in self._here})
+
+    def choice(self) -> Choice:
+        left, taken = dict(self._short), list[_Unit]()
+        gone = dict[str, Pod]()
+        ranks: dict[tuple[int, int], list[_Unit]] = {}
+        for unit in self._units():
+            ranks.setdefault((unit.kind, unit.priority), []).append(unit)
+        for rank in sorted(ranks):
+            waiting = ranks[rank]
+            while waiting and any(amount > 0 for amount in left.values()):
+                best = self._best(waiting, left, gone)
+                if best is None:
+                    break
+                waiting.remove(best)
+                if not self._may_go(best, gone):
+                    continue
+                if best.kind == SPARED:
+                    self._spare[best.group] -= 1
+                for pod in best.here:
+                    if pod.uid not in gone:
+                        left = {name: left[name] - amount for name, amount in _amounts(pod, left).items()}
+                gone.update((pod.uid, pod) for pod in best.pods)
+                taken.append(best)
+        kept = self._put_back(taken, left)
+        victims = {pod.uid: pod for unit in kept for pod in unit.pods}
+        lacking = {name: amount for name, amount in left.items() if amount > 0}
+        return Choice(
+            tuple(victims.values()), self._stays, lacking, tuple(one.group for one in kept if one.kind == BROKEN)
+        )
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def _spare_of(self, key: str) -> int:
+        """How many members the group can spare, wherever they stand; of one without a minimum all."""
+        keeps = self._moment.keeps(key)
+        return len(self._standing(key)) - keeps if keeps > 1 else len(self._standing(key))
+
+    def _standing(self, key: str) -> list[Pod]:
+        index, leaving = self._cluster.index, self._moment.leaving
+        found = (index.get(uid) for uid in sorted(self._cluster.members.get(key, ())))
+        return [pod for pod in found if pod is not None and not leaving(pod)]
+
+    def _units(self) -> Iterable[_Unit]:
+        gangs = dict[str, None]()
+        for pod in self._here:
+            gang = bool(pod.group) and self._moment.keeps(pod.group) > 1
+            if gang:
+                gangs[pod.group] = None
+            if not gang or self._spare[pod.group] > 0:
+                kind = SPARED if gang else LONE
+                yield _Unit((pod,), (pod,), kind, pod.priority, self._loss((pod,)), pod.group if gang else "")
+        for key in gangs:
+            pods = tuple(self._standing(key))
+            here = tuple(pod for pod in self._here if pod.group == key)
+            yield _Unit(pods, here, BROKEN, max(pod.priority for pod in pods), self._loss(pods), key)
+
+    def _loss(self, pods: Iterable[Pod]) -> float:
+        moment = self._moment
+        return sum(lost_s(pod, moment.now) * share(pod, moment.totals) for pod in pods)
+
+    # --- who goes -----------------------------------------------------------------------------------------------
+
+    def _best(self, units: Sequence[_Unit], left: Mapping[str, int], gone: Mapping[str, Pod]) -> _Unit | None:
+        """The one that loses least for what it frees of what is short still; None: nobody frees any of it."""
+        found: tuple[float, float, str] | None = None
+        best = None
+        for unit in units:
+            if unit.kind == SPARED and self._spare[unit.group] <= 0:
+                continue
+            gain = self._gain(unit, left, gone)
+            if gain <= 0:
+                continue
+            rank = unit.loss / gain, -gain, unit.pods[0].uid
+            if found is None or rank < found:
+                found, best = rank, unit
+        return best
+
+    def _gain(self, unit: _Unit, left: Mapping[str, int], gone: Mapping[str, Pod]) -> float:
+        """Parts of the need, one for each resource at most."""
+        total = 0.0
+        for name, need in left.items():
+            if need > 0:
+                freed = sum(_amounts(pod, (name,))[name] for pod in unit.here if pod.uid not in gone)
+                total += min(freed, need) / self._short[name]
+        return total
+
+    def _may_go(self, unit: _Unit, gone: Mapping[str, Pod]) -> bool:
+        pods = [pod for pod in unit.pods if pod.uid not in gone]
+        why = ""
+        for pod in pods:
+            if why := self._moment.stays(pod):
+                break
+        if not why and not self._budgets.take(pods):
+            why = BUDGET
+        for pod in unit.here if why else ():
+            self._stays[pod.uid] = why
+        return not why
+
+    def _put_back(self, taken: Sequence[_Unit], left: dict[str, int]) -> list[_Unit]:
+        """Those without whom enough is freed too stay, the most costly first; ``left`` follows."""
+        kept = list(taken)
+        for unit in sorted(taken, key=lambda one: (-one.kind, -one.priority, -one.loss, one.pods[0].uid)):
+            others = {pod.uid for one in kept if one is not unit for pod in one.pods}
+            back = dict.fromkeys(left, 0)
+            for pod in unit.here:
+                if pod.uid not in others:
+                    back = {name: back[name] + amount for name, amount in _amounts(pod, left).items()}
+            if all(max(0, left[name] + back[name]) <= max(0, left[name]) for name in left):
+                kept.remove(unit)
+                for name, amount in back.items():
+                    left[name] += amount
+        return kept
+
+
+class _Budgets:
+    """What disruption budgets allow still, used up by those that are to go."""
+
+    def __init__(self, cluster: ClusterState, namespaces: set[str]) -> None:
+        self._release = cluster.release
+        self._of = [budget for budget in cluster.budgets if budget.namespace in namespaces]
+        self._names = [
+            budget.disrupted | cluster.promised.get((budget.namespace, budget.name), set()) for budget in self._of
+        ]
+        self._left = [
+            budget.allowed - len(names) + len(budget.disrupted)
+            for budget, names in zip(self._of, self._names, strict=True)
+        ]
+
+    def take(self, pods: Iterable[Pod]) -> bool:
+        """Whether all of them may go; if so they are counted."""
+        left, names = list(self._left), [set(found) for found in self._names]
+        for pod in pods:
+            for at, budget in enumerate(self._of):
+                if covers(budget, pod, self._release) and pod.name not in names[at]:
+                    left[at] -= 1
+                    names[at].add(pod.name)
+                    if left[at] < 0:
+                        return False
+        self._left, self._names = left, names
+        return True
+
+
+def _amounts(pod: Pod, names: Iterable[str]) -> dict[str, int]:
+    requests = dict(pod.pod_class.requests)
+    return {name: requests.get(name, 0) for name in names}

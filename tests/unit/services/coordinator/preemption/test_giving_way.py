@@ -1,0 +1,296 @@
+"""Offline pods leave a node where less is lent than they hold: at once, no more than must, and once each."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from services.coordinator.core.instructions import EmitEvent, Log
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.preemption.giving_way import AGAIN_S, GivingWay
+from shared.model.cluster_events import ObjectChanged
+from shared.model.cluster_objects import DisruptionBudget
+from shared.model.labels import LabelSelector
+from shared.model.pod_group import PodGroup, Source
+from shared.wire.messages import EvictionReason
+from shared.wire.records import Paused
+from tests.builders import PodBuilder, make_node
+from tests.unit.services.coordinator.scene import Scene
+from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, offline
+
+ON = CoreSettings(validate=True, offline_eviction=True)
+
+
+def lend(scene: Scene, name: str, amount: int | None, *, new: bool = False) -> None:
+    """Somebody writes what the node lends; None: nobody says."""
+    lent = {} if amount is None else {CPU: str(amount)}
+    node = make_node(name).allocatable(**lent).node()
+    if amount is None:
+        node = replace(node, allocatable={k: v for k, v in node.allocatable.items() if k != CPU})
+    scene.add_node(node)
+
+
+def lent(*pods: PodBuilder, settings: CoreSettings = ON, nodes: int = 1) -> Scene:
+    """Nodes that lend 8 cores each; the pods stand on the first."""
+    scene = Scene(settings=settings)
+    scene.core.state.epoch = NOW - scene.now
+    for number in range(nodes):
+        lend(scene, f"n{number}", 8000)
+    scene.begin()
+    for pod in pods:
+        scene.add_pod(pod.on("n0").pod())
+    scene.run()
+    assert not scene.evicted
+    return scene
+
+
+def four() -> list[PodBuilder]:
+    return [offline(f"p{number}", 2000, ran_s=100 + number) for number in range(4)]
+
+
+def stay(scene: Scene) -> list[str]:
+    return [dict(log.facts)["reason"] for log in scene.of(Log) if log.event == "offline_pods_stay"]
+
+
+def test_as_many_leave_as_must_and_at_once() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 4500)
+    scene.run()
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+    reasons = {eviction.reason for plan in scene.plans for eviction in plan.evictions}
+    assert reasons == {EvictionReason.GIVE_WAY}
+    told = [event for event in scene.of(EmitEvent) if event.reason == "GaveWay"]
+    assert [event.name for event in told] == ["p0", "p1"]
+    scene.run(until_s=600)
+    assert len(scene.evicted) == 2
+
+
+def test_nobody_leaves_while_it_is_switched_off_and_those_that_must_do_once_it_is_on() -> None:
+    scene = lent(*four(), settings=CoreSettings(validate=True))
+    lend(scene, "n0", 4500)
+    scene.run(until_s=60)
+    assert not scene.evicted
+    scene.control = replace(scene.control, settings=ON, settings_number=1)
+    scene.inbox.append(scene.control)
+    scene.run()
+    assert len(scene.evicted) == 2
+
+
+def test_within_the_margin_nobody_leaves() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 7700)
+    scene.run(until_s=600)
+    assert not scene.evicted
+    lend(scene, "n0", 7500)
+    scene.run()
+    assert len(scene.evicted) == 1
+
+
+def test_nobody_leaves_before_the_grace_is_over_nor_where_it_ends_by_itself() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=30.0))
+    lend(scene, "n0", 4000)
+    scene.run(until_s=29)
+    lend(scene, "n0", 8000)
+    scene.run(until_s=60)
+    assert not scene.evicted
+    lend(scene, "n0", 4000)
+    scene.run(until_s=29)
+    assert not scene.evicted
+    scene.run(until_s=2)
+    assert len(scene.evicted) == 2
+
+
+def replace_settings(**changes: float | bool) -> CoreSettings:
+    return CoreSettings(validate=True, **{"offline_eviction": True, **changes})  # type: ignore[arg-type]
+
+
+def test_where_nobody_says_what_is_lent_nobody_leaves_and_it_is_told_once() -> None:
+    scene = lent(*four())
+    for _ in range(3):
+        lend(scene, "n0", None)
+        scene.run(until_s=20)
+    assert not scene.evicted
+    assert stay(scene) == [f"nothing is said of {CPU}, which offline pods hold; nobody leaves for it"]
+
+
+def test_while_victims_leave_nobody_else_is_asked() -> None:
+    scene = lent(*four())
+    scene.keep_victims = True
+    for amount in (4500, 4400, 4300):
+        lend(scene, "n0", amount)
+        scene.run(until_s=100)
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_a_new_leader_counts_whom_the_one_before_has_marked_or_evicted() -> None:
+    scene = lent(*four())
+    scene.keep_victims = True
+    lend(scene, "n0", 4500)
+    scene.run()
+    scene.change_pod("uid-p0", terminating=False, preempted=True)  # marked, and not deleted yet
+    scene.replace_leader(set())
+    scene.core.state.epoch = NOW
+    scene.run(until_s=5)
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_a_new_leader_finishes_what_the_one_before_did_not_ask_for() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 4500)
+    scene.run()
+    assert not scene.evicted
+    scene.hold_plans = False
+    scene.replace_leader(set())
+    scene.core.state.epoch = NOW
+    scene.run()
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_in_place_of_one_whose_eviction_is_refused_another_leaves_and_the_first_is_not_asked_in_a_loop() -> None:
+    scene = lent(*four())
+    scene.budget_forbids = {"uid-p0"}
+    lend(scene, "n0", 6000)
+    scene.run(until_s=3 * AGAIN_S)
+    assert scene.evicted == ["uid-p1"]
+    assert sum(len(plan.evictions) for plan in scene.plans) == 2
+
+
+def test_those_that_may_not_leave_are_named_once_and_asked_again_after_a_pause() -> None:
+    scene = lent(*four())
+    scene.budget_forbids = {f"uid-p{number}" for number in range(4)}
+    lend(scene, "n0", 6000)
+    scene.run(until_s=AGAIN_S - 1)
+    assert sum(len(plan.evictions) for plan in scene.plans) == 4
+    (told,) = stay(scene)
+    assert "default/p0" in told
+    assert "429" in told
+    assert [event.regarding for event in scene.of(EmitEvent) if event.reason == "OfflinePodsStay"] == [("v1", "Node")]
+    scene.budget_forbids = set()
+    scene.run(until_s=2)
+    assert len(scene.evicted) == 1
+
+
+def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
+    bare, willing = offline("bare", 4000, ran_s=1, owned=False), offline("w", 4000, owned=False, preemptible="true")
+    scene = lent(bare, willing)
+    lend(scene, "n0", 0)
+    scene.run(until_s=600)
+    assert scene.evicted == ["uid-w"]
+    assert stay(scene) == [
+        f"less is lent than offline pods hold ({CPU}: 4000), and nobody else may leave: default/bare: no controller would "
+        'make it anew, and it does not say conclave.io/preemptible: "true"'
+    ]
+
+
+def test_who_is_protected_leaves_once_its_time_is_over() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_min_runtime_s=130.0))
+    lend(scene, "n0", 6000)
+    scene.run(until_s=25)
+    assert not scene.evicted
+    scene.run(until_s=2)
+    assert scene.evicted == ["uid-p3"]  # the others have a while to go
+
+
+def test_an_unreadable_annotation_is_named_once_and_counts_as_not_said() -> None:
+    scene = lent(offline("a", 4000, last_checkpoint="yesterday", ran_s=500), offline("b", 4000, ran_s=1))
+    lend(scene, "n0", 4000)
+    scene.run()
+    assert scene.evicted == ["uid-b"]
+    lend(scene, "n0", 3900)
+    scene.run()
+    (log,) = [log for log in scene.of(Log) if log.event == "offline_terms_unread"]
+    assert dict(log.facts)["reason"].startswith("metadata.annotations[conclave.io/last-checkpoint]: 'yesterday'")
+
+
+def test_a_budget_that_allows_no_eviction_is_not_tried_and_one_that_does_again_is_at_once() -> None:
+    scene = lent(*four())
+    key, selector = "default/b", LabelSelector()
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", key, DisruptionBudget("default", "b", selector, 0)))
+    lend(scene, "n0", 6000)
+    scene.run(until_s=5)
+    assert not scene.evicted
+    assert not any(plan.evictions for plan in scene.plans)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", key, DisruptionBudget("default", "b", selector, 1)))
+    scene.run()
+    assert scene.evicted == ["uid-p0"]
+
+
+def test_a_gang_that_breaks_leaves_whole_from_other_nodes_too() -> None:
+    scene = lent(nodes=2)
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    for number in range(2):
+        scene.add_pod(replace(offline(f"g{number}", 4000).on(f"n{number}").pod(), group=key))
+    scene.run()
+    lend(scene, "n0", 1000)
+    scene.run()
+    assert sorted(scene.evicted) == ["uid-g0", "uid-g1"]
+
+
+def test_while_scheduling_is_paused_nobody_leaves_and_those_that_must_do_after_it() -> None:
+    scene = lent(*four())
+    scene.inbox.append(
+        replace(scene.control, paused=Paused(by="me", reason="maintenance", since="2026-11-29T00:00:00Z"))
+    )
+    lend(scene, "n0", 4500)
+    scene.run(until_s=60)
+    assert not scene.evicted
+    scene.inbox.append(scene.control)
+    scene.run()
+    assert len(scene.evicted) == 2
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_for_one_that_is_on_its_way_nobody_leaves_and_it_leaves_again_if_it_lands(lands: bool) -> None:
+    scene = lent(*four()[:3])
+    scene.hold_plans = True
+    late = offline("late", 2000)
+    del late.json["status"]["startTime"]
+    scene.add_pod(late.pod())
+    scene.run()
+    lend(scene, "n0", 6000)
+    scene.run()
+    assert not any(plan.evictions for plan in scene.plans)
+    scene.hold_plans = False
+    if lands:
+        scene.change_pod("uid-late", node_name="n0")  # its Binding was under way
+    else:
+        scene.inbox.append(scene.bind(scene.held_plans.pop()))
+    scene.run(until_s=5)
+    assert scene.evicted == (["uid-late"] if lands else [])
+
+
+@pytest.mark.parametrize("unknown", [1, 2])
+def test_one_of_which_nobody_knows_whether_it_was_asked_is_asked_again(unknown: int) -> None:
+    scene = lent(*four())
+    scene.unknown_evictions = unknown
+    lend(scene, "n0", 6000)
+    scene.run(until_s=20)
+    assert len(scene.evicted) == 1
+
+
+def test_a_hundred_nodes_that_lend_less_together_lose_what_they_must_and_no_more() -> None:
+    scene = lent(nodes=100)
+    for number in range(100):
+        for pod in four():
+            pod.json["metadata"].update(name=f"n{number}-{pod.json['metadata']['name']}")
+            pod.json["metadata"]["uid"] = f"uid-{pod.json['metadata']['name']}"
+            scene.add_pod(pod.on(f"n{number}").pod())
+    scene.run(batch=500)
+    for number in range(100):
+        lend(scene, f"n{number}", 3000)
+    scene.run(batch=500, until_s=5)
+    assert len(scene.evicted) == 300
+    assert len(set(scene.evicted)) == 300
+
+
+def test_without_counting_those_that_leave_too_many_would_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = lent(*four())
+    scene.keep_victims = True
+    monkeypatch.setattr(GivingWay, "_leaves", lambda self, pod: False)
+    for amount in (4500, 4400, 4300):
+        lend(scene, "n0", amount)
+        scene.run(until_s=1)
+    assert len(scene.evicted) > 2
