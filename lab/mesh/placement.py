@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lab.environments.placement import PlacementEnv
-from lab.mesh.world import Agents, MeshWorld
+from lab.mesh.world import Agents, CoreSettings, MeshWorld
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -43,9 +43,12 @@ class Named:
         """As the pointer names it."""
         return ref_of(self.name) if self.weights is None else reference(self.weights)
 
-    def world(self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED) -> MeshWorld:
-        """A mesh at rest that decides by it. ``power``: what the nodes draw."""
-        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power)
+    def world(
+        self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED,
+        settings: CoreSettings | None = None,
+    ) -> MeshWorld:  # fmt: skip
+        """A mesh at rest that decides by it. ``power``: what the nodes draw, where no ``settings`` say it."""
+        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power, settings=settings)
 
 
 class MeshDecider:

@@ -144,6 +144,10 @@ class MeshWorld:
         del self.pods[uid]
         self._both(PodDeleted(uid))
 
+    def show(self, uid: str, **changes: object) -> None:
+        """A pod is another now: it runs, or says something new of itself."""
+        self._show(replace(self.pods[uid], **changes))
+
     def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION) -> None:
         """Somebody asks the pod to leave."""
         if not self.pods[uid].terminating:

@@ -8,12 +8,13 @@ comes to rest; use, violations, work and waiting are counted until the next step
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lab.mesh.tidal.jobs import OfflineJob, Worker
-from lab.mesh.tidal.lending import Lending, Reading
+from lab.mesh.tidal.lending import GIVING_WAY, Lending
 from lab.mesh.tidal.levels import (
     GPU,
     GPU_PRIORITY,
@@ -26,8 +27,9 @@ from lab.mesh.tidal.levels import (
 )
 from lab.mesh.tidal.services import Moment, Service, moment, services_of
 from lab.mesh.world import MeshWorld
-from lab.traces.tidal import DAY_S, JobDraw, TidalTraces, day_of
+from lab.traces.tidal import DAY_S, MIB, JobDraw, TidalTraces, day_of
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
+from shared.model.offline import OfflineTerms
 from shared.model.pod import Pod
 from shared.model.pod_group import Broken, PodGroup, Source, group_key
 from shared.model.qos import Qos, lent_cpu, lent_memory
@@ -110,9 +112,12 @@ class Day:
         self._waiting: list[dict[str, OfflineJob]] = [{}, {}]
         self._workers: dict[str, Worker] = {}
         self._leaving: list[tuple[float, str]] = []
+        self._bound_lately: list[Worker] = []
         self._bound = self._made = 0
         self._began_s = world.now
-        self.lending = Lending(levels, world, self._rows) if arrangement.lends else None
+        self._over: dict[int, float] = {}
+        """Nodes that lend less than is held there, by more than the margin: since when."""
+        self._lending = Lending(levels, world) if arrangement.lends else None
 
     # --- the day ----------------------------------------------------------------------------------------------------
 
@@ -143,10 +148,11 @@ class Day:
             self._scale(number, service, service.follow(world.now, used, ready, levels))
         if self.how.offline:
             self._top_up()
-        if self.lending is not None:
-            self.lending.read(self._reading(before))
+        if self._lending is not None:
+            self._read(self._lending, before)
         world.rest()
         self._heard()
+        self._start()
         self._count(at_s, moment(demand, self._ready, self._offline_cores(), levels))
 
     def _count(self, at_s: float, now: Moment) -> None:
@@ -265,8 +271,20 @@ class Day:
             self.world.remove(uid)
             self._add(worker.job, 1)
 
+    def _start(self) -> None:
+        """Kubelets have started workers: they run since their Binding, as far as anybody sees."""
+        now = self.world.now
+        for worker in self._bound_lately:
+            if worker.uid in self._workers and not worker.leaving:
+                self.world.show(worker.uid, phase="Running", start_time=_text(now))
+        self._bound_lately.clear()
+
     def _tell_saved(self, job: OfflineJob) -> None:
         """The job says on its pods that it has saved."""
+        terms = OfflineTerms(returns=True, saved=self.world.now, restart_s=self.levels.restore_s)
+        for worker in job.workers.values():
+            if worker.node >= 0 and not worker.leaving:
+                self.world.show(worker.uid, offline=terms)
 
     # --- the mesh ---------------------------------------------------------------------------------------------------
 
@@ -277,6 +295,7 @@ class Day:
             node = self._rows[name]
             if (worker := self._workers.get(uid)) is not None:
                 worker.job.placed(worker, node, world.now, levels)
+                self._bound_lately.append(worker)
                 for waiting in self._waiting:
                     waiting.pop(worker.job.name, None)
                 continue
@@ -306,6 +325,7 @@ class Day:
         return Pod(
             uid, NAMESPACE, uid, "", asks, scheduler_name="conclave", workload=workload, priority=priority, qos=qos,
             group=group, owner=("apps/v1", "ReplicaSet", workload), ends=bool(group),
+            offline=OfflineTerms(returns=True, restart_s=self.levels.restore_s) if qos is Qos.OFFLINE else None,
         )  # fmt: skip
 
     def _offline_cores(self) -> Floats:
@@ -316,7 +336,48 @@ class Day:
                 cores[worker.node] += worker.cores
         return cores
 
-    def _reading(self, now: Moment) -> Reading:
-        """What a metrics server tells now."""
-        running = [worker for worker in self._workers.values() if worker.node >= 0]
-        return Reading(now.online, self._ready.sum(axis=0), running)
+    def _read(self, lending: Lending, now: Moment) -> None:
+        """The metrics server has read, and nodes lend by it."""
+        levels, names = self.levels, list(self._rows)
+        memory = self._ready.sum(axis=0) * levels.replica_used_bytes
+        pods = [
+            (f"{NAMESPACE}/{uid}", float(now.replica[service]), float(levels.replica_used_bytes))
+            for uid, (service, _) in self._on.items()
+        ]
+        for worker in self._workers.values():
+            if worker.node >= 0:
+                memory[worker.node] += worker.job.asked.memory_bytes
+                used = worker.cores * float(now.speed[worker.node])
+                pods.append((f"{NAMESPACE}/{worker.uid}", used, float(worker.job.asked.memory_bytes)))
+        nodes = [
+            (name, float(now.online[row] + now.offline[row]), float(max(memory[row], MIB)))
+            for name, row in self._rows.items()
+        ]
+        lending.read(nodes, pods)
+        began = self.world.now
+        for row in self._held_beyond(names):
+            self._over.setdefault(row, began)
+        self.world.rest()
+        beyond = self._held_beyond(names)
+        asked_at = {self._workers[asked.uid].node: asked.at_s for asked in self.world.asked}
+        for row, since in list(self._over.items()):
+            if row not in beyond:
+                del self._over[row]
+                self.played.gave_way.append(asked_at.get(row, self.world.now) - since)
+
+    def _held_beyond(self, names: list[str]) -> set[int]:
+        """Nodes where workers that stay hold more than is lent, by more than the margin."""
+        staying, held = np.zeros(len(names)), np.zeros(len(names))
+        leaving = {asked.uid for asked in self.world.asked}
+        for worker in self._workers.values():
+            if worker.node >= 0:
+                held[worker.node] += worker.job.asked.cpu_millis
+                if not worker.leaving and worker.uid not in leaving:
+                    staying[worker.node] += worker.job.asked.cpu_millis
+        lent = np.array([self.world.nodes[name].allocatable.get(lent_cpu(), 0) for name in names])
+        return set(np.flatnonzero(staying - lent > GIVING_WAY.offline_margin * held).tolist())
+
+
+def _text(now: float) -> str:
+    """As the API server writes a time."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

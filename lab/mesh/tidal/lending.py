@@ -1,61 +1,56 @@
-"""What the pool's lender sees and does: the metrics of each step, and what is lent of each node by them."""
+"""The coordinator's own lender in the day: metrics in, what nodes lend out, every step.
+
+As in service (``services/coordinator/io/loan_writes.py``): the ledger judges each node by what it and its pods were
+measured to use, and what is due is written on the node. Who gives way where less is lent is the core's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from lab.mesh.tidal.jobs import Worker
 from lab.mesh.tidal.levels import Levels
 from lab.mesh.world import MeshWorld
-from shared.model.qos import lent_cpu, lent_memory
-from shared.model.resources import CPU, MEMORY, Resources
-from shared.scheduling.lending.rule import lent
+from services.coordinator.core.events import NodeSample, NodesMeasured
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.lending.ledger import LoanLedger
+from services.coordinator.lending.pod_uses import PodUses
+from shared.kube.pod_metrics import PodMetric
+from shared.model.resources import Resources
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """By node: cores used online, online replicas; the workers that run."""
-
-    online: Floats
-    replicas: Floats
-    workers: Sequence[Worker]
+GIVING_WAY = CoreSettings(offline_eviction=True, offline_preemption=True)
+"""With the defaults of everything else."""
 
 
 class Lending:
-    """In place of the coordinator's own."""
+    """One term's."""
 
-    def __init__(self, levels: Levels, world: MeshWorld, rows: Mapping[str, int]) -> None:
-        self._levels = levels
+    def __init__(self, levels: Levels, world: MeshWorld) -> None:
         self._world = world
-        self._rows = rows
+        self._ledger = LoanLedger(levels.rule, on=True)
+        self._uses = PodUses()
 
-    def read(self, reading: Reading) -> None:
-        """Lend by it, and have leave what is held beyond."""
-        levels, world = self._levels, self._world
-        on: list[list[Worker]] = [[] for _ in self._rows]
-        for worker in reading.workers:
-            if not worker.leaving:
-                on[worker.node].append(worker)
-        for name, row in self._rows.items():
+    def read(self, nodes: Sequence[tuple[str, float, float]], pods: Iterable[tuple[str, float, float]]) -> None:
+        """(name, cores, bytes) that each node uses, and each pod by ``namespace/name``: judge all nodes by it."""
+        world = self._world
+        now = world.now
+        for key, cores, memory in pods:
+            self._uses.take(PodMetric(key, now, round(cores * 1000), round(memory)), wall_s=now, now_s=now)
+        self._uses.forget(now)
+        samples = tuple(NodeSample(name, 0.0, round(cores * 1000), round(memory)) for name, cores, memory in nodes)
+        world.tell(NodesMeasured(samples))
+        world.rest()
+        state, used = world.core.state, world.core.variants.used
+        for name, _, _ in nodes:
             node = world.nodes[name]
-            cpu = lent(CPU, levels.cores * 1000, float(reading.online[row]) * 1000, levels.rule, age_s=0.0)
-            used = float(reading.replicas[row]) * levels.replica_used_bytes
-            memory = lent(MEMORY, levels.memory_bytes, used, levels.rule, age_s=0.0)
-            world.change(
-                replace(node, allocatable=Resources({**node.allocatable, lent_cpu(): cpu, lent_memory(): memory}))
+            self._ledger.look(
+                node, list(state.cluster.index.pods_on(name)), used.get(name), lambda key: self._uses.get(key, now), now
             )
-            held = sum(one.job.asked.cpu_millis for one in on[row])
-            for worker in sorted(
-                on[row], key=lambda one: (one.job.started and one.job._running() <= one.job.least, one.unsaved)
-            ):
-                if held <= cpu:
-                    break
-                held -= worker.job.asked.cpu_millis
-                world.leave(worker.uid)
+            work = self._ledger.due(node, now)
+            if work is None or work.amounts is None:
+                continue
+            self._ledger.started(name, now)
+            amounts = dict(zip(self._ledger.names, work.amounts, strict=True))
+            world.change(replace(node, allocatable=Resources({**node.allocatable, **amounts})))
+            self._ledger.settled(name, now, ours=True)
