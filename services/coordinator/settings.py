@@ -81,7 +81,7 @@ class CoordinatorSettings(ProcessSettings):
     hold_nodes: Literal["beside-others", "always"] = "beside-others"
     """When nodes where room is made or kept bear a taint and what keeps autoscalers from removing them: while another
     scheduler is at work, or always, for clusters whose nodes come and go. See docs/operations/autoscalers.md."""
-    offline_eviction: bool = False
+    offline_eviction: Literal["off", "on"] = "off"
     """Whether offline pods are evicted from nodes where less is lent than they hold. See docs/offline.md."""
     offline_margin: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.05
     """So much of what offline pods hold of a node may be missing before anybody leaves for it, as a share."""
@@ -89,7 +89,7 @@ class CoordinatorSettings(ProcessSettings):
     """For so long a node lends less than offline pods hold before anybody leaves for it."""
     offline_min_runtime_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """For so long after its start an offline pod does not give way; its annotation may say otherwise."""
-    offline_preemption: bool = False
+    offline_preemption: Literal["off", "on"] = "off"
     """Whether online pods preempt offline ones of the same priority, and offline pods no online ones whatever their
     priority. See docs/offline.md."""
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
@@ -239,11 +239,11 @@ class CoordinatorSettings(ProcessSettings):
             open_cycles=self.open_cycles,
             asked_agents=self.asked_agents,
             plans_in_flight=self.plans_in_flight,
-            offline_eviction=self.offline_eviction,
+            offline_eviction=self.offline_eviction == "on",
             offline_margin=self.offline_margin,
             offline_grace_s=self.offline_grace_s,
             offline_min_runtime_s=self.offline_min_runtime_s,
-            offline_preemption=self.offline_preemption,
+            offline_preemption=self.offline_preemption == "on",
             gang_timeout_s=self.gang_timeout_s,
             gang_patience_s=self.gang_patience_s,
             notices_in_flight=self.api_writers,

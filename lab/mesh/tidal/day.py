@@ -28,7 +28,7 @@ from lab.mesh.tidal.levels import (
 from lab.mesh.tidal.services import Moment, Service, moment, services_of
 from lab.mesh.world import MeshWorld
 from lab.traces.tidal import DAY_S, MIB, JobDraw, TidalTraces, day_of
-from shared.model.constraints import PodClass, Requirement, SelectorTerm
+from shared.model.constraints import PodClass, PreferredTerm, Requirement, SelectorTerm
 from shared.model.offline import OfflineTerms
 from shared.model.pod import Pod
 from shared.model.pod_group import Broken, PodGroup, Source, group_key
@@ -315,12 +315,13 @@ class Day:
     def _pod(
         self, uid: str, asked: dict[str, int], workload: str, priority: int, pool: str, qos: Qos, group: str = ""
     ) -> Pod:
-        terms = None
-        if self.how.pools:
-            terms = (SelectorTerm(expressions=(Requirement(POOL, "In", (pool,)),)),)
+        there = SelectorTerm(expressions=(Requirement(POOL, "In", (pool,)),))
+        without = SelectorTerm(expressions=(Requirement(POOL, "In", (ONLINE_POOL,)),))
+        keeps_off = qos is Qos.OFFLINE and GPU not in asked  # whoever needs no GPU leaves those nodes, if it can
         asks = PodClass(
             requests=tuple(sorted(asked.items())), score_cpu_millis=asked.get(CPU, 100),
-            score_memory_bytes=asked.get(MEMORY, 200 * 1024 * 1024), affinity_terms=terms,
+            score_memory_bytes=asked.get(MEMORY, 200 * 1024 * 1024), affinity_terms=(there,) if self.how.pools else None,
+            preferred_terms=(PreferredTerm(100, without),) if keeps_off and not self.how.pools else (),
         )  # fmt: skip
         return Pod(
             uid, NAMESPACE, uid, "", asks, scheduler_name="conclave", workload=workload, priority=priority, qos=qos,

@@ -27,12 +27,12 @@ ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5000, 5000
 class Levels:
     """Seconds, cores and shares. ``nodes``: with two GPUs are as many as the offline pool has."""
 
-    nodes: int = 24
+    nodes: int = 12
     cores: int = 104
     memory_bytes: int = 512 * GIB
     gpus_each: int = 2
     online_nodes_share: float = 2 / 3
-    """Of two static pools: 16 of 24 nodes, without GPUs, since 62 % of all cores must fit there at once."""
+    """Of two static pools: 8 of 12 nodes, without GPUs, since 62 % of all cores must fit there at once."""
     requests_share: float = 0.50
     """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
@@ -49,10 +49,10 @@ class Levels:
     """The HPA's own defaults."""
     offline_use: tuple[float, float] = (0.85, 1.0)
     """What an offline worker uses of what it asked for: between these, drawn for each job."""
-    backlog: int = 3
+    backlog: int = 6
     """Jobs of each kind that wait for their first worker, at any time."""
-    gpu_workers: int = 4
-    plain_workers: int = 8
+    gpu_workers: int = 2
+    plain_workers: int = 4
     """Most workers of a job with GPUs (a quarter of them all) and without; larger ones of the trace are left out."""
     checkpoint_s: float = 600.0
     restore_s: float = 60.0
@@ -67,7 +67,9 @@ class Levels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=float(__import__("os").environ.get("TT","75"))))
+    rule: LendingRule = field(
+        default_factory=lambda: LendingRule(cpu_percent=float(__import__("os").environ.get("TT","75")),window_s=float(__import__("os").environ.get("WW","300"))))
+    )
     """Koordinator's formula; its 60 % could not reach 60 % of CPU used. 70 % leaves a tenth of each node below the
     line for what demand rises until somebody has left."""
 

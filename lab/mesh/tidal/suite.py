@@ -1,8 +1,8 @@
 """The tidal suite: a day of one pool in four arrangements, on the same hardware, services and jobs.
 
 ``online-alone``: the services and nothing else, what violations are measured against. ``two-pools``: services on two
-thirds of the nodes, jobs on the third that has the GPUs. ``kube-default``: one pool, jobs ask for plain cores at a lower
-priority and are preempted. ``lending``: jobs ask for what the services request and do not use, and give way.
+thirds of the nodes, jobs on the third that has the GPUs. ``kube-default``: one pool, jobs ask for plain cores at a
+lower priority and are preempted. ``lending``: jobs ask for what the services request and do not use, and give way.
 """
 
 from __future__ import annotations

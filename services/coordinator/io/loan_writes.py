@@ -265,7 +265,7 @@ async def keep(
 
 async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[], float]) -> list[LoanWrite]:
     """Of all nodes, with pauses for the leader's other work."""
-    table, used, pods_on = core.state.cache.table, core.variants.used.nodes, core.state.cluster.index.pods_on
+    table, used, pods_on = core.state.cache.table, core.variants.used, core.state.cluster.index.pods_on
     found: list[LoanWrite] = []
     for number, name in enumerate(list(table.row_of)):
         if number % SLICE == 0:
