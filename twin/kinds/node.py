@@ -31,7 +31,8 @@ class NodeStrategy(TypedStrategy):
     info = KindInfo("", "v1", "Node", "nodes", "node", False, short_names=("no",))
     go_type = "core/v1.Node"
     has_generation = False
-    resets_status = False  # a kubelet registers its node with a status, which is kept
+    resets_status = False
+    created_with_status = True  # a kubelet registers its node with it
     supported_fields = frozenset(("metadata.name", "spec.unschedulable"))
     table_columns = columns(
         "Name", "Status", "Roles", "Age", "Version",

@@ -257,6 +257,8 @@ class Strategy:
     resets_status: bool = True
     """The kind has a status subresource: ``status`` is dropped at creation and kept by main writes. Kinds that do more
     at creation (a phase, say) write it in ``prepare_for_create``."""
+    created_with_status: bool = False
+    """The kind has a status subresource, and may be created with a status. Nobody owns what is in that."""
     supported_fields: frozenset[str] = frozenset(("metadata.name", "metadata.namespace"))
     """Field selector keys; others are 400 ``field label not supported``."""
     field_label_error: str = ""
@@ -298,6 +300,11 @@ class Strategy:
 
     def admit(self, obj: Json, old: Json | None, ctx: RequestContext) -> None:
         """Admission plugins; ``old`` is None on create. Refuse with ``ApiError`` (403 mostly)."""
+
+    @property
+    def status_is_apart(self) -> bool:
+        """Whether main writes own nothing of ``status`` (``GetResetFields``)."""
+        return self.resets_status or self.created_with_status
 
     def prepare_for_create(self, obj: Json, ctx: RequestContext) -> None:
         """Set what a create does not take from the client; ``status`` is already dropped (``resets_status``)."""

@@ -4,7 +4,8 @@
 The two resources are applied (server-side apply) under a field manager of our own, as capacity and as allocatable: a
 kubelet makes allocatable from capacity. A value of another manager's is a conflict by the API server's own rule, and is
 left alone. A kubelet is no lender: what it has reset is applied again, if nobody else owns it and the node has not
-changed meanwhile. Applying nothing takes away what is ours and nothing else.
+changed meanwhile. Applying both maps empty takes away what is ours and nothing else. Applying nothing would take the
+whole maps: a node is created with its status, so nobody owns what else is in them.
 
 Where the role may not write, that is told once and tried rarely.
 """
@@ -163,7 +164,7 @@ class LoanWrites:
 
     async def _carry_out(self, work: LoanWrite) -> None:
         if not work.certain and not await self._read(work):
-            return
+            return  # another's, or gone
         try:
             after = await self._apply(work)
         except KubeRejected as error:
@@ -216,7 +217,7 @@ class LoanWrites:
         self._reached("before_lend")
         if not self._may_act():
             raise KubeUnknown("the term has ended")
-        body: dict[str, Any] = {"status": status_of(self._ledger.names, work)} if work.amounts is not None else {}
+        body: dict[str, Any] = {"status": status_of(self._ledger.names, work)}
         if version:
             body["metadata"] = {"resourceVersion": version}
         return await self._api.applied(
@@ -233,9 +234,9 @@ class LoanWrites:
 
 
 def status_of(names: Iterable[str], work: LoanWrite) -> dict[str, dict[str, str]]:
-    """What is applied: whole numbers, as capacity and as allocatable."""
-    assert work.amounts is not None
-    said = {name: str(amount) for name, amount in zip(names, work.amounts, strict=True)}
+    """What is applied: whole numbers, as capacity and as allocatable; nothing in them where it is taken away."""
+    amounts = work.amounts or ()
+    said = {name: str(amount) for name, amount in zip(names, amounts, strict=bool(amounts))}
     return {"capacity": said, "allocatable": said}
 
 

@@ -131,7 +131,7 @@ class LoanLedger:
         if standing.foreign or now_s < standing.rest_s:
             return None
         if not self.on:
-            return LoanWrite(node.name, None, certain=True)  # applying nothing takes nothing of anybody else's
+            return LoanWrite(node.name, None, certain=standing.ours)
         amounts = self._wanted(standing, there, now_s)
         return LoanWrite(node.name, amounts, certain=standing.ours or not there) if amounts is not None else None
 
@@ -174,6 +174,11 @@ class LoanLedger:
         standing = self._nodes.get(name)
         if standing is not None:
             standing.foreign, standing.ours, standing.ask_s = manager, False, now_s + ASK_AGAIN_S
+
+    def other_on(self, name: str) -> str:
+        """Who else lends on the node; "" for nobody that we know of."""
+        standing = self._nodes.get(name)
+        return standing.foreign if standing is not None else ""
 
     # --- for people -------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def apply(
     metadata = config.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    said = applied_set(config, status_only=view is not None, skip_status=kind.strategy.resets_status and view is None)
+    said = applied_set(config, status_only=view is not None, skip_status=kind.strategy.status_is_apart and view is None)
     mine = Owner(ctx.manager, ctx.subresource, kind.info.api_version, ctx.now, packed(said), APPLY)
     if old is None:
         metadata.setdefault("name", ctx.name)
@@ -66,14 +66,14 @@ def apply(
     if conflicts:
         others = _give_up(others, common=changed)
     if earlier is not None:
-        _take_away(merged, without(unpacked(earlier.fields), said), others)
+        _take_away(merged, without(unpacked(earlier.fields), said), said, others)
     after = _updated(registry, ctx, kind, old, merged, view, mine, earlier, others)
     return after, False
 
 
 def _before_first(kind: ServedKind, live: Json) -> tuple[Owner, ...]:
     """An object that nobody owns yet belongs to an unknown writer."""
-    fields = fields_set(kind.strategy.blank, live, status_only=False, skip_status=kind.strategy.resets_status)
+    fields = fields_set(kind.strategy.blank, live, status_only=False, skip_status=kind.strategy.status_is_apart)
     if not fields:
         return ()
     made = live["metadata"]["creationTimestamp"]
@@ -85,8 +85,8 @@ def _give_up(others: tuple[Owner, ...], *, common: FieldSet) -> tuple[Owner, ...
     return tuple(one._replace(fields=packed(rest)) for one, rest in kept if rest)
 
 
-def _take_away(merged: Json, unsaid: FieldSet, others: tuple[Owner, ...]) -> None:
-    owned: FieldSet = {}
+def _take_away(merged: Json, unsaid: FieldSet, said: FieldSet, others: tuple[Owner, ...]) -> None:
+    owned = said
     for one in others:
         owned = union(owned, unpacked(one.fields))
     remove_fields(merged, unsaid, owned)

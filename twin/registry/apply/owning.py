@@ -11,14 +11,14 @@ from twin.registry.strategy import RequestContext
 
 def owners_of_new(ctx: RequestContext, kind: ServedKind, obj: Json) -> tuple[Owner, ...]:
     """The creator owns what it sent and what decoding filled in; call before admission adds its own."""
-    fields = fields_set(kind.strategy.blank, obj, status_only=False, skip_status=kind.strategy.resets_status)
+    fields = fields_set(kind.strategy.blank, obj, status_only=False, skip_status=kind.strategy.status_is_apart)
     return (Owner(ctx.manager, ctx.subresource, kind.info.api_version, ctx.now, packed(fields)),) if fields else ()
 
 
 def owners_after(ctx: RequestContext, kind: ServedKind, old: StoredObject) -> Inherited:
     """The owners after a write on top of ``old``, to be worked out when they are asked for."""
     writer = Owner(ctx.manager, ctx.subresource, kind.info.api_version, ctx.now)
-    skip = kind.strategy.resets_status and not ctx.subresource
+    skip = kind.strategy.status_is_apart and not ctx.subresource
     return Inherited(old, writer, status_only=ctx.subresource == "status", skip_status=skip)
 
 

@@ -119,7 +119,11 @@ def _step(key: str) -> str:
 
 
 def remove_fields(obj: Json, unsaid: FieldSet, owned: FieldSet) -> None:
-    """Take the paths of ``unsaid`` out of ``obj`` where nobody in ``owned`` holds them."""
+    """Take the paths of ``unsaid`` out of ``obj`` where nobody in ``owned`` holds them.
+
+    A field below which nobody holds anything goes whole, with what nobody owns in it: of a node that was created with
+    its status an applier that says nothing any more takes all of ``capacity`` (``merge.Updater.prune``, which counts
+    the fields on the way to a path as said)."""
     for key, child in unsaid.items():
         held = owned.get(key)
         if not key.startswith("f:"):
@@ -130,7 +134,10 @@ def remove_fields(obj: Json, unsaid: FieldSet, owned: FieldSet) -> None:
             if held is None:
                 obj.pop(name, None)
         elif isinstance(value, dict):
-            remove_fields(value, child, held or {})
+            if held is None and key != "f:metadata":  # whose name each configuration says
+                obj.pop(name, None)
+            else:
+                remove_fields(value, child, held or {})
         elif isinstance(value, list):
             obj[name] = [one for one in value if not _unheld(one, child, held or {})]
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.twin.twin_scene import Scene
 from twin.registry.apply import applying
+from twin.registry.apply.sets import remove_fields
 from twin.registry.status import ApiError
 from twin.registry.stored import StoredObject
 
@@ -102,3 +103,19 @@ def test_apply_needs_a_manager() -> None:
     with pytest.raises(ApiError) as refused:
         applying.apply(scene.registry, ctx, kind, None, {"metadata": {"name": "c"}}, force=False, view=None)
     assert refused.value.code == 422
+
+
+def test_a_field_below_which_nobody_owns_anything_goes_whole() -> None:
+    """As the real server has it (tests/real/test_node_loans.py): a node's status at its creation is nobody's."""
+    merged = {"status": {"capacity": {"cpu": "4", "x": "1"}, "conditions": []}}
+    unsaid = {"f:status": {"f:capacity": {"f:x": {}}}}
+    remove_fields(merged, unsaid, {"f:status": {"f:conditions": {}}})
+    assert merged == {"status": {"conditions": []}}
+
+
+@pytest.mark.parametrize("owned", [{"f:cpu": {}}, {}], ids=["another-owns-a-part", "the-map-is-owned"])
+def test_a_field_below_which_anything_is_owned_loses_what_was_said_alone(owned: dict[str, Any]) -> None:
+    merged = {"status": {"capacity": {"cpu": "4", "memory": "1Gi", "x": "1"}}}
+    unsaid = {"f:status": {"f:capacity": {"f:x": {}}}}
+    remove_fields(merged, unsaid, {"f:status": {"f:capacity": owned}})
+    assert merged == {"status": {"capacity": {"cpu": "4", "memory": "1Gi"}}}
