@@ -46,6 +46,11 @@ class Timing:
         elif entry.verb == "bind":
             self._bound_s.setdefault(entry.name, entry.time_s)
 
+    @property
+    def extra(self) -> int:
+        """Pods beyond the workload."""
+        return sum(name.startswith(EXTRA_PREFIX) for name in self._created_s)
+
     def pods_per_s(self) -> float:
         """Bound pods of the workload over the time from its first creation to its last bind."""
         names = [name for name in self._bound_s if not name.startswith(EXTRA_PREFIX) and name in self._created_s]
@@ -214,7 +219,7 @@ def build_result(
         "agents": settings.mesh.agents,
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
-        "pods_extra": max(0, report.pods_submitted - len(settings.workload.pods)),
+        "pods_extra": timing.extra,
         "shares": shared,
         "latency": latency,
         "tidal": tidal,

@@ -67,7 +67,7 @@ class Demo:
     def __init__(self, settings: DemoSettings) -> None:
         self.settings = settings
         self.board = PodBoard()
-        self.planned = len(settings.workload.pods)
+        self.planned = settings.workload.expected
         self.notes: list[str] = []
         self.stats = StatsBook()
         self._started_s = time.monotonic()

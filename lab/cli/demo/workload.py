@@ -52,6 +52,11 @@ class Workload:
     phases: list[latency.Phase] = field(default_factory=list)
     """Delays between nodes and the users that pods serve; none: nobody measures any."""
 
+    @property
+    def expected(self) -> int:
+        """Pods that come of it, those of Jobs included."""
+        return len(self.pods) + sum(one["spec"]["parallelism"] for one in self.before if one["kind"] == "Job")
+
     def extra(self) -> Iterator[Arrival]:
         """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""
         number = 0

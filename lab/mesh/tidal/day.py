@@ -319,8 +319,9 @@ class Day:
         without = SelectorTerm(expressions=(Requirement(POOL, "In", (ONLINE_POOL,)),))
         keeps_off = qos is Qos.OFFLINE and GPU not in asked  # whoever needs no GPU leaves those nodes, if it can
         asks = PodClass(
-            requests=tuple(sorted(asked.items())), score_cpu_millis=asked.get(CPU, 100),
-            score_memory_bytes=asked.get(MEMORY, 200 * 1024 * 1024), affinity_terms=(there,) if self.how.pools else None,
+            requests=tuple(sorted(asked.items())),
+            score_cpu_millis=asked.get(CPU, 100), score_memory_bytes=asked.get(MEMORY, 200 * MIB),
+            affinity_terms=(there,) if self.how.pools else None,
             preferred_terms=(PreferredTerm(100, without),) if keeps_off and not self.how.pools else (),
         )  # fmt: skip
         return Pod(

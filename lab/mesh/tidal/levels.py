@@ -67,9 +67,7 @@ class Levels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(
-        default_factory=lambda: LendingRule(cpu_percent=float(__import__("os").environ.get("TT","75")),window_s=float(__import__("os").environ.get("WW","300"))))
-    )
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=75.0))
     """Koordinator's formula; its 60 % could not reach 60 % of CPU used. 70 % leaves a tenth of each node below the
     line for what demand rises until somebody has left."""
 
