@@ -23,6 +23,8 @@ class Worker:
     node: int = -1
     runs_at_s: float = 0.0
     unsaved: float = 0.0
+    works: bool = False
+    """Whether it has advanced since it began, or its gang broke."""
     leaving: bool = False
 
     @property
@@ -65,16 +67,10 @@ class OfflineJob:
     def left_by(self, worker: Worker, levels: Levels) -> float:
         """It was asked to leave: the seconds of work that are lost by it, of all workers where the gang breaks."""
         worker.leaving = True
-        lost = _lose(worker, levels)
-        self.left += worker.unsaved
-        worker.unsaved = 0.0
+        lost = self._lose(worker, levels)
         if self.started and self._running() < self.least:
             self.started = False
-            for other in self.workers.values():
-                if other.node >= 0 and not other.leaving:
-                    lost += _lose(other, levels)
-                    self.left += other.unsaved
-                    other.unsaved = 0.0
+            lost += sum(self._lose(other, levels) for other in self.workers.values() if not other.leaving)
         return lost
 
     def advance(self, now_s: float, for_s: float, speed: list[float], levels: Levels) -> float:
@@ -89,6 +85,7 @@ class OfflineJob:
         for worker in running:
             did = for_s * speed[worker.node]
             worker.unsaved += did
+            worker.works = True
             done += did
         self.left -= done
         if now_s + for_s - self.saved_at_s >= levels.checkpoint_s:
@@ -100,6 +97,9 @@ class OfflineJob:
     def _running(self) -> int:
         return sum(one.node >= 0 and not one.leaving for one in self.workers.values())
 
-
-def _lose(worker: Worker, levels: Levels) -> float:
-    return worker.unsaved + levels.restore_s
+    def _lose(self, worker: Worker, levels: Levels) -> float:
+        """What it has done since the checkpoint is to be done again, and before that it has to begin anew."""
+        lost = worker.unsaved + (levels.restore_s if worker.works else 0.0)
+        self.left += worker.unsaved
+        worker.unsaved, worker.works = 0.0, False
+        return lost
