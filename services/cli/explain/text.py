@@ -24,6 +24,10 @@ def lines_of(answer: Json) -> Iterator[str]:
     if answer.get("rehearsed"):
         said = answer["rehearsed"]
         yield f"  {said['places']} places for {said['policy']} now: {said['told']}"
+    if answer.get("qos_doubt"):
+        yield f"  QoS class: {answer['qos_doubt']}"
+    elif answer.get("qos") not in (None, "online"):
+        yield f"  QoS class: {answer['qos']}"
     if answer.get("group"):
         yield _group(answer["group"])
     if answer.get("nominated_node"):

@@ -59,6 +59,16 @@ def _used(name: str, show: Callable[[float | None], str]) -> Column:
     )
 
 
+def _lent(name: str, show: Callable[[float | None], str]) -> Column:
+    title = name.partition("_")[0].upper()
+    return number(
+        f"{title}-LENT",
+        lambda node: _part(node, "lent").get(name),
+        lambda node: show(_part(node, "lent").get(name)),
+        wide=True,
+    )
+
+
 def pods_text(node: Json) -> str:
     """How many pods, of how many there may be."""
     most = _part(node, "allocatable").get("pods")
@@ -165,6 +175,8 @@ NODES = Kind(
         _requested("memory_bytes", size),
         _used("cpu_millis", cpu),
         _used("memory_bytes", size),
+        _lent("cpu_millis", cpu),
+        _lent("memory_bytes", size),
         text("OTHER-RESOURCES", lambda node: ", ".join(" ".join(pair) for pair in other_resources(node)), wide=True),
         text("DEVICES", lambda node: "; ".join(" ".join(pair) for pair in _devices(node)), wide=True),
         text("TAINTS", lambda node: ", ".join(str(taint) for taint in node.get("taints") or ()), wide=True),
@@ -208,6 +220,7 @@ def node_head(node: Json) -> list[str]:
     lines += [f"  {name:<10} {told} requested" for name, told in other_resources(node)]
     lines += [f"  devices    {name}: {told}" for name, told in _devices(node)]
     lines += used_lines(used)
+    lines += lent_lines(_part(node, "lent"))
     if node.get("taints"):
         lines.append(f"  taints     {', '.join(printable(str(taint)) for taint in node['taints'])}")
     if node.get("drained"):
@@ -237,6 +250,18 @@ def used_lines(used: Json) -> list[str]:
         )
     notes = dict.fromkeys([*(used.get("masked") or ()), *(used.get("missing") or ())])
     return [*lines, *(f"  unmeasured {printable(str(note))}" for note in notes)]
+
+
+def lent_lines(lent: Json) -> list[str]:
+    """What the node lends to offline pods, and why no more."""
+    if not lent:
+        return []
+    amounts = f"cpu {cpu(lent.get('cpu_millis'))}, memory {size(lent.get('memory_bytes'))}"
+    why = f": {printable(str(lent['why']))}" if lent.get("why") else ""
+    return [
+        f"  lent       {amounts}{why}",
+        *(f"  unbelieved {printable(str(doubt))}" for doubt in lent.get("doubts") or ()),
+    ]
 
 
 def _percent(share: float | None) -> str:

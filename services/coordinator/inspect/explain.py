@@ -72,7 +72,8 @@ def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
         return None
     uid = eviction.uid if eviction is not None else decision.uid if decision is not None else ""
     answer: dict[str, Any] = {
-        "pod": key, "uid": uid, "state": "gone", "summary": "", "priority": None, "scheduler_name": None, "node": None,
+        "pod": key, "uid": uid, "state": "gone", "summary": "", "priority": None, "qos": None, "qos_doubt": None,
+        "scheduler_name": None, "node": None,
         "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
         "preemption": None, "evicted": None, "victim_of": None, "reasons": None, "rehearsed": None,
     }  # fmt: skip

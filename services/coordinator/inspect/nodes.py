@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import Unwell
+from services.coordinator.lending.ledger import LoanLedger, LoanShown
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.agent.counters import PRESSURES
 from shared.model.constraints import Taint
@@ -110,7 +111,8 @@ class PoolShown(Struct, frozen=True, kw_only=True):
 
 class NodeShown(Struct, frozen=True, kw_only=True):
     """One node. ``agent`` "": nobody decides for it. ``schedulable``: neither cordoned, drained nor being deleted.
-    ``conditions``: those that are not as they should be. ``labels``: those that were asked for."""
+    ``conditions``: those that are not as they should be. ``labels``: those that were asked for. ``lent``: null where
+    lending is off and nobody lends."""
 
     name: str
     agent: str
@@ -121,6 +123,7 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     requested: dict[str, int]
     used: NodeUsed | None
+    lent: LoanShown | None = None
     ready: bool = True
     cordoned: bool = False
     deleting: bool = False
@@ -172,7 +175,7 @@ class ResourceTotal(Struct, frozen=True, kw_only=True):
 
 def node_page(
     core: Core, now: float, *, agent: str = "", after: str = "", limit: int = 100,
-    wanted: Callable[[Node], bool] | None = None, labels: Sequence[str] = (),
+    wanted: Callable[[Node], bool] | None = None, labels: Sequence[str] = (), loans: LoanLedger | None = None,
 ) -> tuple[list[NodeShown], str | None]:  # fmt: skip
     """(the next nodes by name, ``after`` of the next page or None). ``wanted``: only those."""
     table = core.state.cache.table
@@ -188,12 +191,15 @@ def node_page(
     rest = (names[place] for place in range(bisect_right(names, after), len(names)))
     found = list(islice(filter(looked_for, rest), limit + 1))
     page = found[:limit]
-    shown = [node for name in page if (node := node_shown(core, name, now, labels=labels)) is not None]
+    shown = [node for name in page if (node := node_shown(core, name, now, labels=labels, loans=loans)) is not None]
     return shown, page[-1] if len(found) > limit else None
 
 
-def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | None = ()) -> NodeShown | None:
-    """One node; None where there is none of that name. ``labels``: which to show; None: all."""
+def node_shown(
+    core: Core, name: str, now: float, *, labels: Sequence[str] | None = (), loans: LoanLedger | None = None
+) -> NodeShown | None:
+    """One node; None where there is none of that name. ``labels``: which to show; None: all. ``loans``: what it
+    lends."""
     table = core.state.cache.table
     row = table.row_of.get(name)
     node = table.nodes[row] if row is not None else None
@@ -216,6 +222,7 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
         allocatable={NAMES.get(resource, resource): amount for resource, amount in node.allocatable.items()},
         requested=requested,
         used=_used(core, node, now),
+        lent=loans.shown(node) if loans is not None else None,
         ready=unwell.ready,
         cordoned=node.unschedulable and not node.deleting,
         deleting=node.deleting,

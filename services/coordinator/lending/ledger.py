@@ -55,16 +55,14 @@ class _Standing:
 
 
 class LoanShown(Struct, frozen=True, kw_only=True):
-    """What a node lends to offline pods, and why no more. ``by``: who else writes it. ``taken_*``: what is not lent, of
-    what may be used."""
+    """What a node lends to offline pods. ``why``: what that follows from, in a line; ``by``: another manager that
+    writes it; ``doubts``: metrics that are not believed."""
 
     cpu_millis: int
     memory_bytes: int
     why: str
     by: str = ""
     doubts: list[str] = []
-    taken_cpu_millis: int = 0
-    taken_memory_bytes: int = 0
 
 
 class LoanLedger:
@@ -196,8 +194,6 @@ class LoanLedger:
             why=self._why(standing, there),
             by=standing.foreign if standing is not None else "",
             doubts=list(loan.doubts) if loan is not None else [],
-            taken_cpu_millis=round(loan.taken[0]) if loan is not None and math.isfinite(loan.taken[0]) else 0,
-            taken_memory_bytes=round(loan.taken[1]) if loan is not None and math.isfinite(loan.taken[1]) else 0,
         )
 
     def _why(self, standing: _Standing | None, there: Mapping[str, int]) -> str:

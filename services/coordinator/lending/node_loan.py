@@ -77,7 +77,7 @@ def judge(
     allocatable = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
     capacity = node.capacity[0] or allocatable[0], node.capacity[1] or allocatable[1]
     _note(loan, pods, now_s)
-    used, at_s, doubts = _measured(measured, capacity, now_s)
+    used, at_s, doubts = _measured(measured, capacity, now_s, empty=not pods)
     of_pods = [(pod, use_of(pod.key)) for pod in pods]
     of_gone = [(qos, use) for key, (_, qos) in loan.gone.items() if (use := use_of(key)) is not None]
     if used is not None:
@@ -140,8 +140,10 @@ def _note(loan: NodeLoan, pods: Iterable[Pod], now_s: float) -> None:
         loan.gone = {key: one for key, one in loan.gone.items() if key not in there and now_s - one[0] < GONE_S}
 
 
-def _measured(measured: MeasuredNode | None, capacity: Amounts, now_s: float) -> tuple[Pair | None, float, list[str]]:
-    """(what the node uses or None, when it was measured, what of it is not believed)."""
+def _measured(
+    measured: MeasuredNode | None, capacity: Amounts, now_s: float, *, empty: bool
+) -> tuple[Pair | None, float, list[str]]:
+    """(what the node uses or None, when it was measured, what of it is not believed). ``empty``: no pod is there."""
     found: list[float] = []
     at_s = math.inf
     doubts: list[str] = []
@@ -149,7 +151,7 @@ def _measured(measured: MeasuredNode | None, capacity: Amounts, now_s: float) ->
         one = measured.parts[part] if measured is not None else None
         if one is None or now_s - one.at_s >= HELD_S:
             continue
-        if not 0 < one.amount <= BEYOND * capacity[part]:  # nor a NaN
+        if not 0 <= one.amount <= BEYOND * capacity[part] or not (one.amount or empty):  # nor a NaN
             of_it = amount_text(resource, capacity[part])
             doubts.append(f"{resource}: {one.amount:.4g} is not what a node of {of_it} uses ({one.source})")
             continue

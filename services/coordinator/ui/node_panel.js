@@ -67,6 +67,7 @@ function parts(node, again) {
       ["Pool", node.pool],
       ["Taints", node.taints?.length ? node.taints.map((taint) => h("div", {}, typeof taint === "string" ? taint : `${taint.key}${taint.value ? `=${taint.value}` : ""}:${taint.effect}`)) : null],
       ["In use", node.used ? `CPU ${cores(node.used.cpu_millis)}, memory ${bytes(node.used.memory_bytes)}, disk ${percent(node.used.disk)}, network ${percent(node.used.network)}, measured ${seconds(node.used.age_s)} ago` : null],
+      ["Lent", node.lent ? `CPU ${cores(node.lent.cpu_millis)}, memory ${bytes(node.lent.memory_bytes)}: ${[node.lent.why, ...(node.lent.doubts ?? []).map((doubt) => `not believed: ${doubt}`)].join("; ")}` : null],
       ["Latency", Object.entries(node.used?.latencies ?? {}).map(([target, one]) => `${one.median_ms.toFixed(1)} ms to ${target}`).join(", ")],
       ["Not measured", [...new Set([...(node.used?.masked ?? []), ...(node.used?.missing ?? [])])].join("; ")],
     ]),

@@ -32,6 +32,8 @@ def pod_answer(pod: Pod, annotations: Mapping[str, str], state: str, summary: st
         "state": state,
         "summary": summary,
         "priority": pod.priority,
+        "qos": pod.qos.value,
+        "qos_doubt": pod.qos_doubt or None,
         "scheduler_name": pod.scheduler_name,
         "node": pod.node_name or None,
         "nominated_node": pod.nominated_node or None,

@@ -102,7 +102,10 @@ async def _paged(read: Callable[[Any], tuple[list[Any], Any]], first: int | str,
 
 
 async def _nodes(desk: Desk) -> list[Any]:
-    return await _paged(lambda after: node_page(desk.core, desk.clock(), after=after, limit=PAGE), "", MOST_NODES)
+    loans = desk.admin.loans
+    return await _paged(
+        lambda after: node_page(desk.core, desk.clock(), after=after, limit=PAGE, loans=loans), "", MOST_NODES
+    )
 
 
 async def _queue(desk: Desk) -> dict[str, Any]:

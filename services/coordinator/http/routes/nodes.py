@@ -24,6 +24,7 @@ from services.coordinator.inspect.nodes import (
     pods_on,
     pool_of,
 )
+from services.coordinator.lending.ledger import LoanShown
 from shared.model.node import Condition, Node
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, Selector, key_token, page, selector_of, token_key
@@ -82,6 +83,7 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     requested: dict[str, int]
     used: NodeUsed | None
+    lent: LoanShown | None
     ready: bool
     cordoned: bool
     deleting: bool
@@ -111,7 +113,7 @@ async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
     after = token_key(query.continue_, str) if query.continue_ else ""
     items, more = node_page(
         desk.core, desk.clock(), agent=query.agent, after=after, limit=query.limit, wanted=_wanted(desk.core, query),
-        labels=_labels(query.labels),
+        labels=_labels(query.labels), loans=desk.admin.loans,
     )  # fmt: skip
     return NodesAnswer(items=items, continue_=key_token(more) if more is not None else "")
 
@@ -165,7 +167,7 @@ async def mapped(desk: Desk, ask: Ask[MapQuery, Any]) -> NodeMap:
 async def shown(desk: Desk, ask: Ask[Any, Any]) -> NodeAnswer:
     """One node and its pods. Refused: 404 ``node_unknown``."""
     name = ask.path["name"]
-    node = node_shown(desk.core, name, desk.clock(), labels=None)
+    node = node_shown(desk.core, name, desk.clock(), labels=None, loans=desk.admin.loans)
     fields = msgspec.structs.asdict(node or _node(desk, name))
     return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"]})
 
@@ -209,7 +211,7 @@ def _gone(core: Core, name: str) -> NodeShown:
 
 
 def _node(desk: Desk, name: str) -> NodeShown:
-    node = node_shown(desk.core, name, desk.clock())
+    node = node_shown(desk.core, name, desk.clock(), loans=desk.admin.loans)
     if node is None:
         raise Refused(f"there is no node {name}", code="node_unknown")
     return node

@@ -34,6 +34,7 @@ export function nodesView() {
       requested("Memory requested", "memory_bytes", bytes),
       { title: "GPUs and others", key: "extended", bar: true, sort: (node) => Math.max(-1, ...extended(node).map((name) => share(node, name))), cell: (node) => devices(node) },
       { title: "In use", key: "used", number: true, sort: (node) => node.used?.cpu_millis, cell: (node) => (node.used ? `${cores(node.used.cpu_millis)}, ${bytes(node.used.memory_bytes)}` : "–") },
+      { title: "Lent", key: "lent", number: true, sort: (node) => node.lent?.cpu_millis, cell: (node) => (node.lent ? `${cores(node.lent.cpu_millis)}, ${bytes(node.lent.memory_bytes)}` : "–") },
       { title: "Pods", number: true, cell: (node) => count(podsOf(node)), sort: podsOf },
       { title: "Zone", cell: (node) => node.zone || "–", sort: (node) => node.zone || null },
       { title: "Pool", cell: (node) => node.pool || "–", sort: (node) => node.pool || null },

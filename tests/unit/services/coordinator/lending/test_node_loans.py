@@ -90,6 +90,7 @@ def test_more_use_takes_back_at_once_and_less_gives_after_the_window() -> None:
 @pytest.mark.parametrize("cpu", [math.nan, math.inf, 0.0, 200_000.0, -1.0])
 def test_use_that_cannot_be_changes_nothing_and_is_named(cpu: float) -> None:
     scene = LendingScene()
+    scene.pods = [pod("web")]
     scene.play(320)
     scene.play(100, cpu=cpu)
     assert scene.lent[0] == 4000
@@ -107,6 +108,12 @@ def test_pods_that_use_more_than_their_node_are_not_believed() -> None:
     scene.play(60)
     assert scene.lent == before
     assert scene.shown.doubts == ["cpu: pods are measured to use 11500, and their node 2000"]
+
+
+def test_a_node_without_pods_may_use_nothing() -> None:
+    scene = LendingScene()
+    scene.play(320, cpu=0, memory=0)
+    assert scene.lent == (6000, 65 * GB)
 
 
 def test_what_came_while_metrics_are_not_believed_is_not_lent() -> None:
