@@ -5,8 +5,8 @@ PreemptionByScheduler. Somebody of higher priority must have gained by it: a pod
 node, or is bound there later; or one that waited then and that the mark names (its uid in brackets at the end), since
 it may be bound elsewhere, or gone, before its status says anything. Of a group that leaves whole it is enough that one
 member made room. A pod may also be evicted for other reasons, which are told by the objects: its own broken gang asks
-that its members leave, or its queue lives on borrowed room (``excuse``). The priority of a member is its group's where
-that has one.
+that its members leave, its queue lives on borrowed room, or a node lends less than offline pods hold (``excuse``). The
+priority of a member is its group's where that has one; of one priority an online pod may evict an offline one.
 
 One gang is broken before a second: where a gang preempts, no two others are broken of which either alone would have
 made the same room, node by node. That is judged of gangs without members to spare, and of pods that amounts describe.
@@ -92,7 +92,7 @@ class Evictions:
         if after is None or after.finished:
             self._gone(pod)
             if before is not None and before.nominated and not (before.node or before.never_preempts):
-                self._rivals[before.nominated][before.uid] = _Rival(priority(before), self._order, _of_gang(before))
+                self._rivals[before.nominated][before.uid] = _Rival(rank(before), self._order, _of_gang(before))
             return
         self._note_rival(before, after)
         if after.evicted is None or after.evicted[0] != PREEMPTED or not after.node:
@@ -115,7 +115,7 @@ class Evictions:
         """Remember where it is to go, and where it went."""
         if after.never_preempts:
             return
-        mine, gang = priority(after), _of_gang(after)
+        mine, gang = rank(after), _of_gang(after)
         if before is not None and before.nominated not in ("", after.nominated) and not before.node:
             self._rivals[before.nominated][after.uid] = _Rival(mine, self._order, gang)
         if after.node and (before is None or before.node != after.node):
@@ -126,7 +126,7 @@ class Evictions:
     def _names_rival(self, victim: PodView) -> bool:
         """Whether the mark names somebody of higher priority, who waits."""
         rival = self._waiting.get(preemptor_named(victim.evicted[1] if victim.evicted is not None else ""))
-        return rival is not None and priority(rival) > priority(victim)
+        return rival is not None and rank(rival) > rank(victim)
 
     # --- one gang before a second ---------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class _Rival:
     """Who went to a node, or was to go there, and until when it waited for that (in entries). ``gang``: with others,
     and its amounts alone say where it may go."""
 
-    priority: int
+    rank: tuple[int, bool]
     until: float
     gang: bool
 
@@ -239,7 +239,7 @@ def _why(pod: PodView) -> tuple[str, str] | None:
 
 
 def _gains(rival: _Rival, victim: Victim) -> bool:
-    return rival.priority > priority(victim.pod) and rival.until > victim.order
+    return rival.rank > rank(victim.pod) and rival.until > victim.order
 
 
 def _of_gang(pod: PodView) -> bool:
@@ -253,6 +253,11 @@ def _as_large(pod: PodView, victim: PodView) -> bool:
         return False
     amounts = pod.amounts
     return all(amounts.get(name, 0) >= amount for name, amount in victim.requests)
+
+
+def rank(pod: PodView) -> tuple[int, bool]:
+    """Of one priority online pods go before offline ones, where the scheduler is told so."""
+    return priority(pod), not pod.offline
 
 
 def priority(pod: PodView) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.audit.groups import Group, Groups
+from lab.audit.lent import is_offline
 from lab.audit.rules import GPU_MILLI, Amounts, Json, pod_requests, status_on_node
 
 FINISHED = ("Succeeded", "Failed")
@@ -36,6 +37,7 @@ class PodView:
     refused: bool = False
     plain: bool = True
     succeeded: bool = False
+    offline: bool = False
 
     @property
     def amounts(self) -> Amounts:
@@ -76,6 +78,7 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
         refused=refused,
         plain=_plain(spec, meta.get("annotations") or {}, requests),
         succeeded=status.get("phase") == "Succeeded",
+        offline=is_offline(meta, requests),
     )
 
 

@@ -13,6 +13,7 @@ from lab.audit.evictions import Evictions
 from lab.audit.gangs import Gangs
 from lab.audit.groups import Group, Groups
 from lab.audit.ledger import NodeBook
+from lab.audit.lent import gives_way
 from lab.audit.log import Entry
 from lab.audit.pods import PodView, pod_view
 from lab.audit.queues import KIND as QUEUE_KIND
@@ -66,7 +67,9 @@ class Units:
         self.pods: dict[str, PodView] = {}
         self.gangs = Gangs(nodes, self._note)
         self.queues = Queues(self._note)
-        self._evictions = Evictions(self.gangs, self._note, self.queues.explains)
+        self._evictions = Evictions(self.gangs, self._note, self._explains)
+        self._nodes = nodes
+        self._now_s = 0.0
         self._rv = 0
 
     def _note(self, check: str, text: str) -> None:
@@ -75,7 +78,7 @@ class Units:
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
-        self._rv = entry.rv
+        self._rv, self._now_s = entry.rv, entry.time_s
         self.passed(entry.time_s)
         if entry.kind == "Pod":
             self._pod(entry)
@@ -92,6 +95,11 @@ class Units:
                 group = self.groups.get(key)
                 self.gangs.group(group, entry.time_s)
                 self.queues.group(group)
+
+    def _explains(self, pod: PodView) -> bool:
+        """Whether the objects tell why the pod is evicted: its queue, or what is lent."""
+        fellows = self.gangs.get(pod.group).standing.values() if pod.group is not None else ()
+        return self.queues.explains(pod) or gives_way(pod, fellows, self._nodes, self._now_s)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)

@@ -21,6 +21,7 @@ class OfflineTerms(Struct, frozen=True, gc=False):
     """``returns``: it may be evicted, since a controller makes it anew, or it says so. ``saved``: when it saved its
     work last, seconds since 1970; 0.0: it does not say. ``restart_s``: what beginning anew costs. ``min_runtime_s``: it
     does not give way sooner; None: the setting says. ``doubt``: what of this cannot be read, and counts as not said.
+    ``lowered``: by a setting, the pod stands one below its priority, so that online ones of the same go before it.
     """
 
     returns: bool = False
@@ -28,3 +29,4 @@ class OfflineTerms(Struct, frozen=True, gc=False):
     restart_s: float = 0.0
     min_runtime_s: float | None = None
     doubt: str = ""
+    lowered: bool = False

@@ -265,7 +265,7 @@ def evictions_above(entries: Sequence[Entry], limit: int) -> list[str]:
 
 
 def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
-    """Each victim made room for a pod of strictly higher priority that may preempt.
+    """Each victim made room for a pod of strictly higher priority that may preempt, or held what a node lends no more.
 
     That pod is one nominated to the victim's node when it was evicted, or that gets the node later; or the one that the
     victim's mark names, which waits then, and may be bound elsewhere or gone before its status says anything.
@@ -276,7 +276,11 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     rivals: dict[str, list[tuple[int, Entry]]] = {node: [] for node in nodes}
     waited: dict[str, Entry] = {}
     just: set[str] = set()
+    cluster = Cluster()
     for entry in entries if nodes else ():
+        if victims.get(entry.uid) is entry and _lends_less(cluster, node_of(entry.object)):
+            just.add(entry.uid)
+        cluster.apply(entry)
         if entry.kind != "Pod":
             continue
         if victims.get(entry.uid) is entry:
@@ -301,6 +305,16 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
         ):
             found.append(f"evicted for nobody of higher priority: {victim.name} (priority {priority}) on {node}")
     return found
+
+
+def _lends_less(cluster: Cluster, node: str) -> bool:
+    """Whether more of a lent resource is held on the node than it has: offline pods leave then for nobody."""
+    offered = node_facts(cluster.nodes[node]).allocatable if node in cluster.nodes else {}
+    used: Amounts = {}
+    for pod in cluster.standing(node):
+        for name, value in pod_facts(pod).requests.items():
+            used[name] = used.get(name, 0) + value
+    return any(value > offered.get(name, 0) for name, value in used.items() if "/batch-" in name)
 
 
 def below_budget(entries: Sequence[Entry], min_available: int, **labels: str) -> list[str]:

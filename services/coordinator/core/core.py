@@ -59,6 +59,7 @@ from services.coordinator.groups.keeper import GroupKeeper
 from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.protected import Protected
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
@@ -72,7 +73,7 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, Objec
 from shared.model.pod_group import Source, group_key
 from shared.model.queue import Queue
 from shared.policy.observation import Need
-from shared.scheduling.places import Place
+from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.queue import SWEPT_AT_ONCE
 from shared.scheduling.shards import Shards
 
@@ -115,9 +116,10 @@ class Core:
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
         self.giving_way = GivingWay(state, self.ledger)
-        self.preemptor = Preemptor(state, self.nominations, self.reporter)
+        self.protected = Protected(state)
+        self.preemptor = Preemptor(state, self.nominations, self.reporter, self.protected)
         group_reporter = GroupReporter(state, self.reporter)
-        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
+        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter, self.protected)
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(
@@ -332,6 +334,9 @@ class Core:
             self.groups.step()
         if agenda.views <= now:
             self.registry.push_views()
+        for name in self.protected.take():
+            self.preemptor.forget_tries(name)
+            self.requeuer.node_changed(name, ClusterEvent.POD_DELETED)
         if agenda.rousing <= now:
             state.work = share = max(1, work // (2 + self._searching()))
             self.requeuer.step()
@@ -427,6 +432,8 @@ class Core:
         if (at := self.nominations.delayed.wake_at()) is not None:
             times.append(at)
         if (at := self.giving_way.wake_at()) is not None:
+            times.append(at)
+        if (at := self.protected.wake_at()) is not None:
             times.append(at)
         return times
 

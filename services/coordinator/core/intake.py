@@ -72,7 +72,7 @@ class PodIntake:
         online ones of its priority, where the setting says so: in the queue, and as a victim."""
         terms = pod.offline
         if terms is not None and terms.returns and pod.preemptible and self._state.settings.offline_preemption:
-            pod = replace(pod, priority=max(LOWEST, pod.priority - 1))
+            pod = replace(pod, priority=max(LOWEST, pod.priority - 1), offline=replace(terms, lowered=True))
         self.upsert(pod)
 
     def upsert(self, pod: Pod, since: float | None = None, *, watched: bool = True) -> None:

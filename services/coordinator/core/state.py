@@ -289,12 +289,6 @@ class State:
         number, since = (self.gated_seen, self.now) if before is None else (before.number, before.since)
         self.gated[pod.uid] = Gated(pod, since, number, lacks)
 
-    def may_evict(self, preemptor: Pod, pod: Pod) -> bool:
-        """Whether a pod that stands may be a victim of one of higher priority: it did not opt out and, where QoS
-        counts, no online pod leaves for an offline one."""
-        upwards = self.settings.offline_preemption and preemptor.offline is not None and pod.offline is None
-        return pod.preemptible and not upwards
-
     @property
     def gated_count(self) -> int:
         """Our pods that are not tried because of their scheduling gates, or of their pod group."""

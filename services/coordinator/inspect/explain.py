@@ -49,6 +49,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         answer["summary"] = f"{answer['summary']}; {victim_text(eviction, now)}"
     elif victims:
         answer["summary"] = f"{answer['summary']}; evicted {_names(victims)} for it"
+    elif state == "pending" and (copy := core.state.evicted.copy_of(pod.workload)) is not None and pod.offline:
+        answer["summary"] = f"{answer['summary']}; another of its controller, {copy.pod}, was {victim_text(copy, now)}"
     entry = core.state.queue.entries.get(pod.uid)
     if entry is not None:
         answer["queue"] = _queue(core.state, entry, now) | _reason(reason_of(core, entry))
@@ -91,6 +93,8 @@ def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
 def victim_text(eviction: PastEviction, now: float) -> str:
     """For whom a victim left."""
     ago = f"{max(0.0, now - eviction.at):.0f} s ago"
+    if not eviction.by_uid:
+        return f"evicted from {eviction.node} {ago} for {eviction.by_pod}"
     by = f"{eviction.by_pod} (priority {eviction.by_priority})"
     return f"evicted from {eviction.node} {ago} for {by}, its own priority being {eviction.priority}"
 

@@ -20,7 +20,8 @@ ASKED, EVICTED, REFUSED, GONE, UNKNOWN = "asked", "evicted", "refused", "gone", 
 
 
 class PastEviction(Struct, frozen=True, gc=False):
-    """One pod that was asked to leave. ``at``: when, seconds of the clock; ``by_*``: the pod it left for."""
+    """One pod that was asked to leave. ``at``: when, seconds of the clock; ``by_*``: the pod it left for, ``by_uid`` ""
+    where it was for none; ``workload``: of an offline pod that gave way, what it was a copy of."""
 
     at: float
     uid: str
@@ -32,6 +33,7 @@ class PastEviction(Struct, frozen=True, gc=False):
     by_pod: str
     by_priority: int
     outcome: str = ASKED
+    workload: str = ""
 
     @property
     def pod(self) -> str:
@@ -47,6 +49,7 @@ class Evicted:
         self._of: OrderedDict[str, PastEviction] = OrderedDict()
         self._by: dict[str, dict[str, None]] = {}
         self._named: dict[str, str] = {}
+        self._copies: dict[str, str] = {}
 
     def asked(self, eviction: PastEviction) -> None:
         """One more; the oldest of all is forgotten when there are too many. Asked again it is the same, later."""
@@ -54,6 +57,8 @@ class Evicted:
         self._of[eviction.uid] = eviction
         self._by.setdefault(eviction.by_uid, {})[eviction.uid] = None
         self._named[eviction.pod] = eviction.uid
+        if eviction.workload:
+            self._copies[eviction.workload] = eviction.uid
         while len(self._of) > self._limit:
             self._forget(next(iter(self._of)))
 
@@ -78,6 +83,10 @@ class Evicted:
         """The last victim called ``namespace/name``, unless it was let stay."""
         return self.of(self._named.get(pod, ""))
 
+    def copy_of(self, workload: str) -> PastEviction | None:
+        """The last of a workload's pods that gave way, in whose place its controller makes others."""
+        return self.of(self._copies.get(workload, ""))
+
     def by(self, uid: str) -> list[PastEviction]:
         """Who was asked to leave for this pod, oldest first."""
         return [self._of[victim] for victim in self._by.get(uid, ())]
@@ -95,3 +104,5 @@ class Evicted:
             del self._by[known.by_uid]
         if self._named.get(known.pod) == uid:
             del self._named[known.pod]
+        if self._copies.get(known.workload) == uid:
+            del self._copies[known.workload]

@@ -279,6 +279,7 @@ class GivingWay:
                 PastEviction(
                     state.now, pod.uid, pod.namespace, pod.name, pod.priority, account.node_name, "",
                     f"online pods of node {node.name}", 0,
+                    workload=pod.workload,
                 )
             )  # fmt: skip
             evictions.append(

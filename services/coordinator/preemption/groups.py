@@ -27,6 +27,7 @@ from services.coordinator.core.state import State
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.patience import Patience
+from services.coordinator.preemption.protected import Protected
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, group_title
@@ -104,9 +105,10 @@ class _Held:
 class GroupPreemptor:
     """Searches of one term by the pod group's key."""
 
-    def __init__(self, state: State, nominations: Nominations, reporter: GroupReporter) -> None:
+    def __init__(self, state: State, nominations: Nominations, reporter: GroupReporter, protected: Protected) -> None:
         self._state = state
         self._nominations = nominations
+        self._protected = protected
         self._reporter = reporter
         self.searches: dict[str, _Search] = {}
         """Those under way: while there are any, the loop is to turn at once."""
@@ -342,7 +344,7 @@ class GroupPreemptor:
             stuck = self._known[key].stuck if key in self._known else set()
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
-                may_evict=lambda pod: state.may_evict(pods[0], pod) and pod.uid not in stuck,
+                may_evict=lambda pod: self._protected.may_evict(pods[0], pod) and pod.uid not in stuck,
                 leaving=self._nominations.leaves, ran=state.groups.ran,
                 spoken_for=lambda pod: pod.uid in self._nominations.leaving,
                 strict=state.settings.preemption_strict, patient=search.patient,
@@ -428,7 +430,8 @@ class GroupPreemptor:
 
     def _stamp(self) -> Hashable:
         cluster = self._state.cluster
-        return cluster.table.clock, cluster.index.version, cluster.objects_version, self._state.budgets_version
+        versions = cluster.index.version, cluster.objects_version, self._state.budgets_version
+        return cluster.table.clock, *versions, self._protected.over
 
     def _tell(self, key: str, pods: Sequence[Pod], message: str, preemption: str, reason: str) -> None:
         if message:

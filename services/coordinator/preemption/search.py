@@ -19,6 +19,7 @@ from operator import attrgetter
 
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.protected import Protected
 from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -97,9 +98,10 @@ class _Search:
 class Preemptor:
     """Searches of one term by group."""
 
-    def __init__(self, state: State, nominations: Nominations, reporter: StatusReporter) -> None:
+    def __init__(self, state: State, nominations: Nominations, reporter: StatusReporter, protected: Protected) -> None:
         self._state = state
         self.nominations = nominations
+        self.protected = protected
         self._reporter = reporter
         self.searches: dict[Hashable, _Search] = {}
         """Those under way, by group: while there are any, the loop is to turn at once."""
@@ -300,7 +302,8 @@ class Preemptor:
             state.cluster,
             standing,
             pod.priority,
-            lambda other: state.may_evict(pod, other) and (not pod.group or other.group != pod.group),
+            lambda other: self.protected.may_evict(pod, other) and (not pod.group or other.group != pod.group),
+            self._spares,
         )
         if not possible:
             return None, (NO_VICTIMS,)
@@ -309,6 +312,13 @@ class Preemptor:
             return candidate, ()
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
+
+    def _spares(self, pod: Pod) -> int | None:
+        """How many members the gang of an offline pod can do without; it goes whole else."""
+        state = self._state
+        members = state.groups.members.get(pod.group) if pod.offline is not None else None
+        least = state.groups.keeps(pod.group) - state.groups.ran(pod.group) if members is not None else 0
+        return len(members.bound) - least if members is not None and least > 1 else None
 
     def _conclude(self, group: ParkedGroup, search: _Search) -> None:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;

@@ -17,6 +17,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.framework import Code
 from shared.scheduling.preemption.budgets import by_budget
+from shared.scheduling.preemption.loss import works_since
 from shared.scheduling.preemption.units import NOT_STARTED, VictimUnit, importance, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 
@@ -133,7 +134,8 @@ def select_victims(
 
 Rank = tuple[int, int, int, int, tuple[int, ...]]
 """By every criterion in turn: fewest violations, least important first victim, smallest sum of priorities, fewest
-victims, and of the most important victims the one that runs longest started last (``pickOneNodeForPreemption``)."""
+victims, and of the most important victims the one that runs longest started last (``pickOneNodeForPreemption``); of
+offline ones, the one that has worked longest without saving."""
 
 
 def rank(candidate: Candidate) -> Rank:
@@ -144,7 +146,7 @@ def rank(candidate: Candidate) -> Rank:
     if not victims:
         return 0, -PRIORITY_OFFSET - 1, 0, 0, ()
     highest = victims[0].priority
-    started = min(victim.start_time or NOT_STARTED for victim in victims if victim.priority == highest)
+    started = min(works_since(victim) or NOT_STARTED for victim in victims if victim.priority == highest)
     # later is better: characters count down, and the end of the text comes after all of them
     later = (*(-ord(character) for character in started), 1)
     total = sum(victim.priority + PRIORITY_OFFSET for victim in victims)

@@ -190,3 +190,25 @@ def test_a_member_that_may_not_leave_excuses_the_second_gang():
     history = two_gangs()
     history.changed("b1", lambda pod: pod["metadata"].update(annotations={"conclave.io/preemptible": "false"}))
     assert broken_for_nothing(history, "a1", "b2") == 0
+
+
+BATCH = "kubernetes.io/batch-cpu"
+
+
+@pytest.mark.parametrize(("lent", "unjust"), [("1500", 0), ("2000", 1)])
+def test_an_offline_victim_for_nobody_is_just_only_where_less_is_lent_than_pods_hold(lent: str, unjust: int):
+    history = GroupHistory()
+    history.node("n1", {**ROOM, BATCH: "2000"})
+    history.pod("a", {"cpu": "0", BATCH: "1000"}).bind("a", "n1").pod("b", {"cpu": "0", BATCH: "1000"}).bind("b", "n1")
+    history.wait(60).node("n1", {**ROOM, BATCH: lent}).wait(60)
+    assert history.evicted("a").report().units.evictions_unjust == unjust
+
+
+@pytest.mark.parametrize(("online", "unjust"), [(True, 0), (False, 1)])
+def test_of_one_priority_an_online_pod_may_evict_an_offline_one_and_no_other(online: bool, unjust: int):
+    history = GroupHistory()
+    history.node("n1", ROOM).pod("a").annotate("Pod", "a", **{"conclave.io/qos": "offline"}).bind("a", "n1").pod("peer")
+    if not online:
+        history.annotate("Pod", "peer", **{"volcano.sh/qos-level": "BE"})
+    history.nominated("peer", "n1").evicted("a").bind("peer", "n1")
+    assert history.report().units.evictions_unjust == unjust

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.preemption.giving_way import AGAIN_S, GivingWay
+from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
@@ -177,10 +177,8 @@ def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
     lend(scene, "n0", 0)
     scene.run(until_s=600)
     assert scene.evicted == ["uid-w"]
-    assert stay(scene) == [
-        f"less is lent than offline pods hold ({CPU}: 4000), and nobody else may leave: default/bare: no controller would "
-        'make it anew, and it does not say conclave.io/preemptible: "true"'
-    ]
+    short = f"less is lent than offline pods hold ({CPU}: 4000)"
+    assert stay(scene) == [f"{short}, and nobody else may leave: default/bare: {NO_CONTROLLER}"]
 
 
 def test_who_is_protected_leaves_once_its_time_is_over() -> None:

@@ -1,0 +1,57 @@
+"""Why an offline pod may be evicted for nobody: a node lends less than offline pods hold there.
+
+Read from the objects alone, by this audit's own code. A pod is offline that requests a lent resource, or carries the
+mark of one of four vocabularies. What is lent is the node's allocatable; it may have changed a moment ago
+(``GRACE_S``). Of a gang it is enough that one member stands where too little is lent: it leaves whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from lab.audit.ledger import NodeBook
+from lab.audit.rules import Json
+
+if TYPE_CHECKING:
+    from lab.audit.pods import PodView
+
+GRACE_S = 5.0
+"""Source: our own choice, well above what a decision and its eviction take."""
+
+NAMES = ("batch-cpu", "batch-memory", "reclaimed_millicpu", "reclaimed_memory")
+LABELS = {"koordinator.sh/qosClass": "BE", "conclave.io/qos": "offline"}
+ANNOTATIONS = {
+    "katalyst.kubewharf.io/qos_level": "reclaimed_cores", "volcano.sh/qos-level": "BE", "conclave.io/qos": "offline",
+}  # fmt: skip
+
+
+def is_lent(resource: str) -> bool:
+    """By the last part of its name; the domain is the lender's."""
+    return "/" in resource and resource.rpartition("/")[2] in NAMES
+
+
+def is_offline(meta: Json, requests: Iterable[tuple[str, int]]) -> bool:
+    """What its request or any of its marks says."""
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    return (
+        any(is_lent(name) for name, _ in requests)
+        or any(labels.get(key) == value for key, value in LABELS.items())
+        or any(annotations.get(key) == value for key, value in ANNOTATIONS.items())
+    )
+
+
+def gives_way(pod: PodView, fellows: Iterable[PodView], nodes: Mapping[str, NodeBook], time_s: float) -> bool:
+    """Whether more of something lent is held than there is, where it or one of its gang stands."""
+    return pod.offline and any(_short(nodes.get(one.node), one, time_s) for one in (pod, *fellows))
+
+
+def _short(book: NodeBook | None, pod: PodView, time_s: float) -> bool:
+    if book is None:
+        return False
+    lately = (book.before,) if time_s - book.changed_s <= GRACE_S else ()
+    for facts in (book.facts, *lately):
+        for name, _ in pod.requests if facts is not None else ():
+            if is_lent(name) and facts is not None and book.used.get(name, 0) > facts.allocatable.get(name, 0):
+                return True
+    return False
