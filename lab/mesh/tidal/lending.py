@@ -19,7 +19,7 @@ from services.coordinator.lending.pod_uses import PodUses
 from shared.kube.pod_metrics import PodMetric
 from shared.model.resources import Resources
 
-GIVING_WAY = CoreSettings(offline_eviction=True, offline_preemption=True)
+GIVING_WAY = CoreSettings(offline_eviction=True, offline_preemption=True, gang_patience_s=float(__import__("os").environ.get("GP","0")))
 """With the defaults of everything else."""
 
 
