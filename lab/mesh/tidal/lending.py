@@ -7,6 +7,7 @@ measured to use, and what is due is written on the node. Who gives way where les
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace as replace_settings
 
 from msgspec.structs import replace
 
@@ -19,8 +20,9 @@ from services.coordinator.lending.pod_uses import PodUses
 from shared.kube.pod_metrics import PodMetric
 from shared.model.resources import Resources
 
-GIVING_WAY = CoreSettings(offline_eviction=True, offline_preemption=True, gang_patience_s=float(__import__("os").environ.get("GP","0")))
-"""With the defaults of everything else."""
+PLAIN = CoreSettings(gang_patience_s=0.0)
+"""Else by default: where there is always more to do, nodes that are kept for one gang would stand idle."""
+GIVING_WAY = replace_settings(PLAIN, offline_eviction=True, offline_preemption=True)
 
 
 class Lending:

@@ -37,9 +37,9 @@ class Levels:
     """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
     """The same for services of traces of CPU use, at any time."""
-    replica_cores: int = 4
-    replica_bytes: int = 8 * GIB
-    replica_used_bytes: int = 5 * GIB
+    replica_cores: int = 8
+    replica_bytes: int = 16 * GIB
+    replica_used_bytes: int = 10 * GIB
     limit: float = 2.0
     """An online pod's limit of CPU, in requests: what comes above the request comes out of what is not lent."""
     target: float = 0.5
@@ -49,7 +49,7 @@ class Levels:
     """The HPA's own defaults."""
     offline_use: tuple[float, float] = (0.85, 1.0)
     """What an offline worker uses of what it asked for: between these, drawn for each job."""
-    backlog: int = 6
+    backlog: int = 4
     """Jobs of each kind that wait for their first worker, at any time."""
     gpu_workers: int = 2
     plain_workers: int = 4
@@ -60,8 +60,8 @@ class Levels:
     start_s: float = 5.0
     grace_s: float = 30.0
     """From a worker's Binding to its start, and Kubernetes' own grace period; nobody saves within it."""
-    step_s: float = 15.0
-    """Everything is measured so often, as a metrics server does."""
+    step_s: float = 30.0
+    """Everything is measured so often: metrics servers are set to 15 to 60 s."""
     warm_up_s: float = 1800.0
     """Played before the day, and not counted."""
     hours: float = 24.0

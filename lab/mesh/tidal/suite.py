@@ -16,7 +16,7 @@ import numpy as np
 from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
 from lab.mesh.placement import Named
 from lab.mesh.tidal.day import ALONE, ARRANGEMENTS, LENT, Arrangement, Day, Played
-from lab.mesh.tidal.lending import GIVING_WAY
+from lab.mesh.tidal.lending import GIVING_WAY, PLAIN
 from lab.mesh.tidal.levels import Levels
 from lab.mesh.world import Agents
 from lab.suites.suites import SuiteInput
@@ -82,7 +82,7 @@ def run_suite(given: SuiteInput, progress: Progress = silent, agents: Agents = O
 
 def play(traces: TidalTraces, levels: Levels, how: Arrangement, agents: Agents, seed: int) -> Told:
     """One day."""
-    world = Named(POLICY).world(levels.pool(), agents, seed, settings=GIVING_WAY if how.lends else None)
+    world = Named(POLICY).world(levels.pool(), agents, seed, settings=GIVING_WAY if how.lends else PLAIN)
     return told(Day(traces, levels, how, world, seed).play(), levels)
 
 

@@ -11,7 +11,7 @@ import pytest
 from lab.mesh.placement import Named
 from lab.mesh.tidal import suite
 from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day, Played
-from lab.mesh.tidal.lending import GIVING_WAY
+from lab.mesh.tidal.lending import GIVING_WAY, PLAIN
 from lab.mesh.tidal.levels import Levels
 from lab.mesh.world import Agents
 from lab.suites.suites import SuiteInput
@@ -37,7 +37,7 @@ def rising() -> TidalTraces:
 
 def play(how: Arrangement, *, agents: Agents = ONE_AGENT, giving_way: bool = True, seed: int = 1) -> Played:
     levels = dataclasses.replace(LEVELS, uses_share=0.3)
-    settings = dataclasses.replace(GIVING_WAY, offline_eviction=giving_way) if how.lends else None
+    settings = dataclasses.replace(GIVING_WAY, offline_eviction=giving_way) if how.lends else PLAIN
     world = Named("kube-default").world(levels.pool(), agents, seed, settings=settings)
     played = Day(rising(), levels, how, world, seed).play()
     assert world.core.validate() == []
