@@ -37,6 +37,8 @@ SLICE = 64
 """Nodes that are judged, and thousands of pods taken in, without a pause for the leader's other work."""
 IN_FLIGHT = 8
 REFUSED_S = 300.0
+FIRST_S = 60.0
+"""How long a new leader waits to hear what pods use, before it judges nodes without."""
 KUBELET = "kubelet"
 NOBODY = "somebody who is not in managedFields"
 REMEDY = "apply k8s/components/lending of this version, or leave lend off"
@@ -90,7 +92,7 @@ async def follow_pods(
             except KubeRejected as error:
                 if not told:
                     log.warning("pod_metrics_unserved", error=error, remedy="nodes lend by what sensors measure")
-                told, pause_s = True, max(pause_s, REFUSED_S)
+                told, pause_s, uses.answered = True, max(pause_s, REFUSED_S), True
             except KubeError as error:
                 log.info("pod_metrics_unread", error=error)
             else:
@@ -111,6 +113,7 @@ async def _take(uses: PodUses, body: bytes, wall_s: float, now_s: float) -> None
         if number % (16 * SLICE) == 0:
             await asyncio.sleep(0)
     uses.forget(now_s)
+    uses.answered = True
 
 
 class LoanWrites:
@@ -250,12 +253,14 @@ async def keep(
     clock: Callable[[], float],
 ) -> None:
     """Have nodes judged and write what they lend; eternal. ``tune`` has the ledger go by the settings as they are."""
-    whole_s = -math.inf
+    whole_s, began_s = -math.inf, clock()
     while True:
         await asyncio.sleep(EVERY_S)
         tune()
         whole = clock() - whole_s >= LOOK_S
         if not core.state.started or writes.resting or not (ledger.on or whole):
+            continue
+        if ledger.on and not uses.answered and clock() - began_s < FIRST_S:
             continue
         if whole:
             whole_s = clock()

@@ -4,16 +4,24 @@
     taken  = max(system, reserved) + what pods that are not offline use   -> Window -> lent (rule.py)
 
 Where no pod of the node is measured (sensors, and no metrics API) the node's use counts as a whole, its offline pods'
-included, and beside it the requests of pods that came within the last minute. What cannot be is not believed: what was
-lent stays, less the requests of pods that came since, until the metrics agree or are too old.
+included, and beside it the requests of pods that came within the last minute.
+
+Nodes are measured sooner than pods. Beside offline pods a node's use counts as of when its pods were measured, or what
+an offline pod that just began uses would be taken for use of online pods and take its own room away; what is used now
+beyond all that offline pods may use counts at once.
+
+What cannot be is not believed: what was lent stays, less the requests of pods that came since, until the metrics agree
+or are too old.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from services.coordinator.lending.pod_uses import KnownUse
 from services.coordinator.lending.window import Pair, Window
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.node import Node
@@ -26,6 +34,11 @@ SETTLED_S = 60.0
 """A pod that has been on a node for so long is in what the node is measured to use."""
 GONE_S = 300.0
 """For so long a pod that the metrics name and that is gone still counts."""
+YOUNG_S = 120.0
+"""An offline pod that is not measured yet may use what it requests for so long."""
+HISTORY_S = 180.0
+NEAR_S = 2.5
+"""What was measured within so long of each other was measured at once."""
 HELD_S = 120.0
 """What a node used so long ago is no measurement of now."""
 BEYOND = 2.0
@@ -36,7 +49,7 @@ the node is. Memory may differ so: a working set counts cache that a node counts
 
 Amounts = tuple[int, int]
 """Cpu and memory: milli-cores, bytes."""
-UseOf = Callable[[str], Amounts | None]
+UseOf = Callable[[str], KnownUse | None]
 """What a pod uses, by namespace/name; None: nobody says so now."""
 
 
@@ -57,6 +70,8 @@ class NodeLoan:
     """When it was first looked at."""
     good_s: float = math.nan
     """When what was last believed was measured."""
+    history: deque[tuple[float, Pair]] = field(default_factory=deque)
+    """What the node used, as measured and believed lately."""
     base: Amounts | None = None
     """What it may lend by that."""
     here: dict[str, tuple[float, Qos]] = field(default_factory=dict)
@@ -80,8 +95,16 @@ def judge(
     used, at_s, doubts = _measured(measured, capacity, now_s, empty=not pods)
     of_pods = [(pod, use_of(pod.key)) for pod in pods]
     of_gone = [(qos, use) for key, (_, qos) in loan.gone.items() if (use := use_of(key)) is not None]
+    uses = [use for _, use in (*of_pods, *of_gone) if use is not None]
     if used is not None:
-        doubt = _disagreement(used[0], sum(use[0] for _, use in (*of_pods, *of_gone) if use is not None), capacity[0])
+        then = used
+        if not loan.history or loan.history[-1][0] < at_s:
+            loan.history.append((at_s, used))
+        while loan.history[0][0] < at_s - HISTORY_S:
+            loan.history.popleft()
+        if uses and any(pod.qos is Qos.OFFLINE for pod in pods):
+            then = _then(loan, max(use.at_s for use in uses))
+        doubt = _disagreement(then[0], sum(use.amounts[0] for use in uses), capacity[0])
         if doubt:
             used, doubts = None, [*doubts, doubt]
     loan.doubts = tuple(doubts)
@@ -90,8 +113,11 @@ def judge(
         return
     loan.good_s, loan.degraded = max(loan.good_s, at_s), False
     found = [
-        _taken(loan, part, resource, of_pods, of_gone, used[part], max(0, capacity[part] - allocatable[part]), now_s)
-        for part, resource in enumerate(TRADED)
+        max(
+            _taken(loan, part, of_pods, of_gone, then[part], max(0, capacity[part] - allocatable[part]), now_s),
+            _beyond_offline(part, of_pods, used[part]),
+        )
+        for part in range(len(TRADED))
     ]
     loan.taken = found[0], found[1]
     loan.window.add(now_s, loan.taken)
@@ -185,29 +211,48 @@ def _hold(loan: NodeLoan, pods: Iterable[Pod], rule: LendingRule, now_s: float) 
     loan.why = f"no metrics to go by for {age_s:.0f} s; what was lent stays, less what came since"
 
 
+def _then(loan: NodeLoan, pods_s: float) -> Pair:
+    """What the node used when its pods were measured, or as near to it as is known."""
+    before = [one for at_s, one in loan.history if at_s <= pods_s + NEAR_S]
+    return before[-1] if before else loan.history[0][1]
+
+
+_OfPods = Sequence[tuple[Pod, KnownUse | None]]
+
+
+def _beyond_offline(part: int, of_pods: _OfPods, used: float) -> float:
+    """What is used now beyond all that offline pods were measured to use, or may."""
+    offline = (
+        max(use.amounts[part] if use is not None else 0, lent_requests(pod)[part])
+        for pod, use in of_pods
+        if pod.qos is Qos.OFFLINE
+    )
+    return max(0.0, used - sum(offline)) if any(use is not None for _, use in of_pods) else 0.0
+
+
 def _taken(
     loan: NodeLoan,
     part: int,
-    resource: str,
-    of_pods: Sequence[tuple[Pod, Amounts | None]],
-    of_gone: Sequence[tuple[Qos, Amounts]],
+    of_pods: _OfPods,
+    of_gone: Sequence[tuple[Qos, KnownUse]],
     used: float,
     reserved: int,
     now_s: float,
 ) -> float:
     alone = not of_gone and all(use is None for _, use in of_pods)
     uses: list[PodUse] = []
-    system = used - sum(use[part] for _, use in of_gone)
+    system = used - sum(use.amounts[part] for _, use in of_gone)
     for pod, use in of_pods:
-        request = _requests(pod)[part]
-        if alone:
-            settled = now_s - loan.here[pod.key][0] >= SETTLED_S
-            uses.append(PodUse(pod.qos, request, 0.0 if settled else None))
-            continue
-        uses.append(PodUse(pod.qos, request, None if use is None else use[part]))
+        request, here_s = _requests(pod)[part], now_s - loan.here[pod.key][0]
         if use is not None:
-            system -= use[part]
-        elif pod.qos is not Qos.OFFLINE:
+            system -= use.amounts[part]
+        elif pod.qos is Qos.OFFLINE and here_s < YOUNG_S:
+            system -= lent_requests(pod)[part]
+        elif pod.qos is not Qos.OFFLINE and not alone:
             system -= request
-    gone = sum(use[part] for qos, use in of_gone if qos is not Qos.OFFLINE)
-    return taken(resource, uses, system_used=max(0.0, system), reserved=reserved, gone_used=gone)
+        if alone and here_s >= SETTLED_S:
+            uses.append(PodUse(pod.qos, request, 0.0))
+        else:
+            uses.append(PodUse(pod.qos, request, None if use is None else use.amounts[part]))
+    gone = sum(use.amounts[part] for qos, use in of_gone if qos is not Qos.OFFLINE)
+    return taken(TRADED[part], uses, system_used=max(0.0, system), reserved=reserved, gone_used=gone)

@@ -15,7 +15,7 @@ STALE_S = 180.0
 
 
 class KnownUse(Struct, frozen=True, gc=False):
-    """``said_s``: when, as its source says; ``at_s``: by our clock."""
+    """``said_s``: when, as its source says; ``at_s``: by our clock; ``amounts``: milli-cores, bytes."""
 
     said_s: float
     at_s: float
@@ -27,6 +27,8 @@ class PodUses:
 
     def __init__(self) -> None:
         self._known: dict[str, KnownUse] = {}
+        self.answered = False
+        """Whether the source has said anything in this term, be it that there is none: before, nobody is unmeasured."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -43,7 +45,7 @@ class PodUses:
         """Leave out what is not known any more."""
         self._known = {key: one for key, one in self._known.items() if now_s - one.at_s < STALE_S}
 
-    def get(self, key: str, now_s: float) -> tuple[int, int] | None:
-        """(milli-cores, bytes) that the pod uses; None where nobody says so now."""
+    def get(self, key: str, now_s: float) -> KnownUse | None:
+        """What the pod uses; None where nobody says so now."""
         known = self._known.get(key)
-        return known.amounts if known is not None and now_s - known.at_s < STALE_S else None
+        return known if known is not None and now_s - known.at_s < STALE_S else None

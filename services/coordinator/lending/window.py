@@ -7,7 +7,7 @@ from collections import deque
 
 BUCKETS = 30
 GAP_S = 60.0
-"""Without a sample for so long the window begins anew; where it is short, for half of it."""
+"""Without a sample for so long the window begins anew."""
 
 Pair = tuple[float, float]
 """Cpu and memory: milli-cores, bytes."""
@@ -25,7 +25,7 @@ class Window:
 
     def add(self, now_s: float, taken: Pair) -> None:
         """What is taken now."""
-        if now_s - self._last_s > max(min(GAP_S, self._length_s / 2), 2 * self._length_s / BUCKETS):
+        if now_s - self._last_s > max(GAP_S, 2 * self._length_s / BUCKETS):
             self._began_s = now_s
         self._last_s = now_s
         if self._samples and now_s - self._samples[-1][0] < self._length_s / BUCKETS:

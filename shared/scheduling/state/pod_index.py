@@ -325,10 +325,11 @@ class PodIndex:
             return False
         if before.relations != pod.relations or before.namespace != pod.namespace:
             return False
-        if (before.start_time, before.preempted, before.preemptible, before.offline) != (
+        if (before.start_time, before.preempted, before.preemptible, before.qos, before.offline) != (
             pod.start_time,
             pod.preempted,
             pod.preemptible,
+            pod.qos,
             pod.offline,
         ) or before.pod_class != pod.pod_class:
             kept = _kept(pod, known.group)

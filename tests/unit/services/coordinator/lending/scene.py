@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from services.coordinator.lending.ledger import LoanLedger, LoanShown, LoanWrite
+from services.coordinator.lending.pod_uses import KnownUse
 from services.coordinator.usage.measured import MeasuredNode, Part
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -37,6 +38,8 @@ class LendingScene:
         self.now_s = 1000.0
         self.pods: list[Pod] = []
         self.uses: dict[str, tuple[int, int]] = {}
+        self.uses_age_s = 0.0
+        """How long ago pods were measured."""
         self.measured: MeasuredNode | None = None
         self.watches = True
 
@@ -46,9 +49,13 @@ class LendingScene:
         parts = [Part(amount, at_s, "sensor") if amount is not None else None for amount in (cpu, memory)]
         self.measured = MeasuredNode(parts=[*parts, None, None])
 
+    def use_of(self, key: str) -> KnownUse | None:
+        at_s = self.now_s - self.uses_age_s
+        return KnownUse(at_s, at_s, self.uses[key]) if key in self.uses else None
+
     def look(self) -> LoanWrite | None:
         """What is to be written now; it is carried out."""
-        self.ledger.look(self.node, self.pods, self.measured, self.uses.get, self.now_s)
+        self.ledger.look(self.node, self.pods, self.measured, self.use_of, self.now_s)
         work = self.ledger.due(self.node, self.now_s)
         if work is not None:
             self.ledger.started("n", self.now_s)

@@ -27,6 +27,38 @@ def test_what_online_pods_use_is_not_lent_whatever_they_request() -> None:
     assert scene.lent == (6000 - 2000, 65 * GB - 20 * GB)  # 1500 of the pod, 500 of the system
 
 
+def test_an_offline_pod_that_begins_takes_nothing_of_its_own_room() -> None:
+    """The node shows its use at once, the metrics of pods a minute later."""
+    scene = LendingScene()
+    scene.pods = [pod("web")]
+    scene.uses = {"default/web": (1500, 10 * GB)}
+    scene.play(320)
+    scene.pods.append(pod("job", batch_cpu=3000))
+    assert scene.play(60, cpu=5000) == []
+    scene.uses["default/job"] = (3000, 0)
+    assert scene.play(60, cpu=5000) == []
+
+
+def test_an_offline_pod_that_uses_more_than_before_takes_nothing_until_pods_are_measured() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (0, 0)}
+    scene.play(320)
+    scene.uses_age_s = 60.0
+    assert scene.play(50, cpu=4500) == []
+
+
+def test_what_is_used_beyond_all_that_offline_pods_may_use_counts_at_once() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (1000, 0)}
+    scene.play(320, cpu=3000)
+    assert scene.lent[0] == 4000
+    scene.uses_age_s = 60.0
+    scene.play(10, cpu=8000)
+    assert scene.lent[0] == 1000  # 5000 are surely online pods'
+
+
 def test_what_offline_pods_use_is_lent() -> None:
     scene = LendingScene()
     scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
