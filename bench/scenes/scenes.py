@@ -6,6 +6,7 @@ What differs between scenes is what pods ask for and what is there before; all p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from shared.model.queue import Queue
 PODS = 64
 """As few as there are nodes, so that all scenes together take seconds."""
 DRIVER = "scene.conclave.bench"
+LENT = "kubernetes.io/batch-cpu"
 Json = dict[str, Any]
 Body = Callable[[int], Json]
 
@@ -157,6 +159,64 @@ def urgent(world: SceneWorld, *, others: int = 0) -> int:
         return world.until_bound(coming)
 
 
+def lending(world: SceneWorld, number: int, cores: int) -> None:
+    """A node that lends so many cores, new or changed."""
+    body = load.node(f"node-{number:05}", number)
+    body["status"]["allocatable"] = {**body["status"]["allocatable"], LENT: str(1000 * cores)}
+    world.add_node(body)
+
+
+def _settle(world: SceneWorld) -> None:
+    """With both settings on."""
+    world.settle()
+    world.core.state.settings = replace(world.core.state.settings, offline_eviction=True, offline_preemption=True)
+
+
+def offline(name: str, *, group: str = "", on: str = "") -> Json:
+    """On a core that is lent; a controller would make it anew."""
+    body = load.pod(name, 0, 256, on=on, **({"schedulingGroup": {"podGroupName": group}} if group else {}))
+    body["spec"]["containers"][0]["resources"]["requests"] = {LENT: "1000"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
+    body["metadata"] |= {"ownerReferences": [owner]}
+    return body
+
+
+def colocated(lone: int, gangs: int, world: SceneWorld) -> int:
+    """Of each four pods so many are offline and alone, and so many members of offline gangs of four; the others are
+    online, of four shapes as the pods of ``like``."""
+    for number in range(world.nodes):
+        lending(world, number, 16)
+    _groups(world, PODS // 4 * gangs // 4, 4)
+
+    def pod(number: int) -> Json:
+        turn, name = number % 4, f"pod-{number:06}"
+        if turn < gangs:
+            return offline(name, group=f"gang-{(number // 4 * gangs + turn) // 4:05}")
+        return offline(name) if turn < gangs + lone else load.pod(name, 100 + 50 * (number // 4 % 4), 256)
+
+    _settle(world)
+    with world.counting():
+        return world.until_bound([world.add_pod(pod(number)) for number in range(PODS)])
+
+
+def giving_way(world: SceneWorld) -> int:
+    """Nodes that are full of offline pods lend half of it: until the others have left."""
+    count = PODS // 4
+    for number in range(count):
+        lending(world, number, 8)
+        for other in range(8):
+            name = f"node-{number:05}"
+            world.add_pod(offline(f"pod-{8 * number + other:06}", on=name))
+    _settle(world)
+    with world.counting():
+        for number in range(count):
+            lending(world, number, 4)
+        world.until(lambda: len(world.evicted) >= PODS)
+    if len(world.evicted) != PODS:
+        raise AssertionError(f"{len(world.evicted)} pods left where {PODS} had to")
+    return PODS
+
+
 def volumes(world: SceneWorld) -> int:
     """Pods whose claims are bound to volumes of a CSI driver."""
     nodes(world)
@@ -202,6 +262,8 @@ SCENES: dict[str, Callable[[SceneWorld], int]] = {
     "gangs-wait": gangs_that_wait,
     "preemption": partial(preemptors, gpu_load.PLAIN), "preemption-gangs": partial(preemptors, gpu_load.GANGS),
     "reclaim": partial(preemptors, gpu_load.RECLAIM),
+    "colocated-lone": partial(colocated, 2, 0), "colocated-gangs": partial(colocated, 0, 2),
+    "colocated": partial(colocated, 1, 1), "giving-way": giving_way,
     "full-told": told, "full-urgent": urgent, "volumes": volumes, "devices": devices,
 }  # fmt: skip
 POLICIES = ("marl-dqn", "frag", "ee", "el", "lb")

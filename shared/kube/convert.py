@@ -91,7 +91,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
             asks = device_pod_from_api(pod)
         except ObjectError as error:
             pod_class, invalid = PodClass(), str(error)
-    qos, doubt = qos_of(meta, (name for name, _ in pod_class.requests))
+    qos, doubt = qos_of(meta, pod_class.requests)
     found = Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace or ""),

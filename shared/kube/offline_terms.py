@@ -14,11 +14,14 @@ from shared.kube.objects import ObjectMeta
 from shared.model.offline import (
     CHECKPOINT_ANNOTATION,
     EVICTION_LABEL,
+    INTERVAL_ANNOTATION,
     MIN_RUNTIME_ANNOTATION,
     RESTART_ANNOTATION,
     OfflineTerms,
 )
 from shared.model.pod import PREEMPTIBLE_ANNOTATION
+
+SAID = (CHECKPOINT_ANNOTATION, INTERVAL_ANNOTATION, RESTART_ANNOTATION, MIN_RUNTIME_ANNOTATION)
 
 MOST_S = 30 * 86_400.0
 """A restart or a least run time above 30 days is none."""
@@ -34,13 +37,14 @@ def offline_terms_of(meta: ObjectMeta, owner: tuple[str, str, str]) -> OfflineTe
     """The terms of an offline pod. ``owner``: (apiVersion, kind, name) of its controller, empty where it has none."""
     annotations, labels = meta.annotations or {}, meta.labels or {}
     returns = _returns(annotations.get(PREEMPTIBLE_ANNOTATION), labels.get(EVICTION_LABEL), owner)
-    if annotations.keys().isdisjoint((CHECKPOINT_ANNOTATION, RESTART_ANNOTATION, MIN_RUNTIME_ANNOTATION)):
+    if annotations.keys().isdisjoint(SAID):
         return COMMON[returns]
     saved, no_time = _time(annotations, CHECKPOINT_ANNOTATION)
     restart_s, no_restart = _seconds(annotations, RESTART_ANNOTATION)
     min_runtime_s, no_runtime = _seconds(annotations, MIN_RUNTIME_ANNOTATION)
-    doubt = "; ".join(filter(None, (no_time, no_restart, no_runtime)))
-    return OfflineTerms(returns, saved or 0.0, restart_s or 0.0, min_runtime_s, doubt)
+    saves_every_s, no_interval = _seconds(annotations, INTERVAL_ANNOTATION)
+    doubt = "; ".join(filter(None, (no_time, no_interval, no_restart, no_runtime)))
+    return OfflineTerms(returns, saved or 0.0, restart_s or 0.0, saves_every_s, min_runtime_s, doubt)
 
 
 def _returns(preemptible: str | None, eviction: str | None, owner: tuple[str, str, str]) -> bool:

@@ -12,7 +12,8 @@ vocabulary knows counts as online. Each contradiction is named in one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from shared.kube.objects import ObjectMeta
 from shared.model.qos import PROTECTION, Qos, is_lent
@@ -51,8 +52,17 @@ VOCABULARIES: tuple[tuple[str, str, Mapping[str, Qos]], ...] = (
 )
 
 
-def qos_of(meta: ObjectMeta, requests: Iterable[str]) -> tuple[Qos, str]:
-    """(class, what is contradictory about it or ""). ``requests``: the names of the resources that the pod requests."""
+LABELS, ANNOTATIONS = (
+    frozenset(key for where, key, _ in VOCABULARIES if where == kind) for kind in ("label", "annotation")
+)
+
+
+def qos_of(meta: ObjectMeta, requests: tuple[tuple[str, int], ...]) -> tuple[Qos, str]:
+    """(class, what is contradictory about it or ""). ``requests``: (resource, amount) of what the pod requests."""
+    lent = _lent_among(requests)
+    said = not (LABELS.isdisjoint(meta.labels or ()) and ANNOTATIONS.isdisjoint(meta.annotations or ()))
+    if not (lent or said):
+        return Qos.ONLINE, ""  # as nearly all are
     claims: list[tuple[Qos, str]] = []
     unknown = ""
     for where, key, text, known in _said(meta):
@@ -60,7 +70,6 @@ def qos_of(meta: ObjectMeta, requests: Iterable[str]) -> tuple[Qos, str]:
         if qos is None:
             qos, unknown = Qos.ONLINE, f"{where} {key}: {text[:64]!r} is none of {', '.join(known)}"
         claims.append((qos, f"{where} {key}: {text[:64]}"))
-    lent = next((name for name in requests if is_lent(name)), "")
     if lent:
         other = next((told for qos, told in claims if qos is not Qos.OFFLINE), "")
         doubt = f"it requests {lent}, which is lent, and has the {other}; it counts as offline; remove one of them"
@@ -72,6 +81,12 @@ def qos_of(meta: ObjectMeta, requests: Iterable[str]) -> tuple[Qos, str]:
         told = " and ".join(f"the {told}" for _, told in claims)
         return qos, f"it has {told}, which contradict each other; it counts as {qos}; keep one of them"
     return qos, f"{unknown}; it counts as {qos}; correct or remove it" if unknown else ""
+
+
+@lru_cache(maxsize=4096)
+def _lent_among(requests: tuple[tuple[str, int], ...]) -> str:
+    """The first lent resource that is requested; "" where none is. Pods of one template share the answer."""
+    return next((name for name, _ in requests if is_lent(name)), "")
 
 
 def _said(meta: ObjectMeta) -> Iterator[tuple[str, str, str, Mapping[str, Qos]]]:

@@ -20,6 +20,7 @@ from shared.hostport import join_host_port
 from shared.kube.pod_groups import GROUP, GROUP_LABEL
 from shared.kube.resources import Resource
 from shared.kube.training_jobs import TRAINING_JOBS
+from shared.model.offline import INTERVAL_ANNOTATION, RESTART_ANNOTATION
 from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import GPU_MILLI
 from shared.model.training_job import (
@@ -105,7 +106,7 @@ def pod_body(
             resources[part] = {**(resources.get(part) or {}), GPU_MILLI: str(job.gpu_milli)}
     if node:
         _prefer(spec, node)
-    annotations = {**(given.get("annotations") or {}), BOUNDS_ANNOTATION: job.bounds}
+    annotations = {**_terms(job), **(given.get("annotations") or {}), BOUNDS_ANNOTATION: job.bounds}
     if container.get("name"):
         annotations[PROGRAM_ANNOTATION] = container["name"]
         annotations.setdefault(DEFAULT_CONTAINER, container["name"])
@@ -114,6 +115,16 @@ def pod_body(
         "ownerReferences": [owner_reference(job)],
     }  # fmt: skip
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _terms(job: TrainingJob) -> dict[str, str]:
+    """What is lost when the pod is evicted, as far as the job knows; its template may say otherwise."""
+    found = {}
+    if job.checkpoint and job.checkpoint_every_s:
+        found[INTERVAL_ANNOTATION] = f"{job.checkpoint_every_s:g}"
+    if job.status.restart_s:
+        found[RESTART_ANNOTATION] = f"{job.status.restart_s:g}"
+    return found
 
 
 def _labels(job: TrainingJob) -> dict[str, str]:

@@ -29,6 +29,11 @@ def validate(core: Core) -> list[str]:
         *_places(core),
         *_plans(core),
         *_nominations(core),
+        *(
+            f"gives-way: {uid} is asked to leave and stands nowhere"
+            for uid in core.giving_way.asked
+            if uid not in core.state.cache.accounts
+        ),
         *_ownership(core),
         *_agenda(core),
         *_cycles(core),

@@ -17,7 +17,7 @@ goes on, and who is marked or terminating by the one before counts as leaving. O
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.coordinator.binding.plans import Ledger
@@ -25,23 +25,24 @@ from services.coordinator.core.due import Due
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.preemption.evictions import (
+    ASKED,
     EVICTED,
     GONE,
     REFUSED,
     UNKNOWN,
     PastEviction,
 )
+from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
 from shared.model.node import Node
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
-from shared.model.resources import at_least_text
 from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
 from shared.scheduling.preemption.loss import protected_s
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
-AGAIN_S = 30.0
-"""Pause before a pod is asked again that the API server has refused to evict; others are found meanwhile."""
+AGAIN_S, LONGEST_AGAIN_S = 30.0, 600.0
+"""Pause before a pod is asked again that the API server has refused to evict, doubling; others are found meanwhile."""
 
 UNHEARD_S, UNKNOWN_S = 60.0, 2.0
 """A victim that has not begun to leave so long after it was asked may be asked again; one of which the binder could not
@@ -50,13 +51,7 @@ say whether it was asked, sooner."""
 NODES_PER_WORK = 2
 """Nodes looked at in one unit of the turn's work; each victim counts as one more."""
 
-NAMED = 5
-"""Pods that are named among those that stay."""
-
-DOUBTS_KEPT = 4096
-"""Pods of which it is remembered that their annotations were told to be wrong."""
-
-NO_CONTROLLER = f'no controller would make it anew, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
+NO_CONTROLLER = f'no controller would make another, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
 OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
 
@@ -67,6 +62,15 @@ class _Asked:
 
     node: str
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Why the API server did not evict a pod, and until when it is passed over: for so long."""
+
+    until: float
+    pause_s: float
+    why: str
 
 
 class GivingWay:
@@ -85,13 +89,11 @@ class GivingWay:
         self.asked: dict[str, _Asked] = {}
         self.short: dict[str, float] = {}
         """Nodes that were found to be short, since when."""
-        self._refused: dict[str, tuple[float, str]] = {}
-        """Victims that may not be evicted, by uid: until when they are passed over, and why."""
-        self._told: dict[str, str] = {}
-        """By node, what was told of those that stay."""
+        self._refused: dict[str, _Refused] = {}
+        """Victims that the API server would not evict, by uid."""
         self._budgeted: set[str] = set()
         """Nodes where disruption budgets keep somebody."""
-        self._doubts: dict[str, str] = {}
+        self._notices = OfflineNotices(state)
         self._totals: tuple[int, Mapping[str, int]] = (-1, {})
 
     # --- what changed -------------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ class GivingWay:
         """The pod holds nothing any more."""
         self._forget(uid)
         self._refused.pop(uid, None)
-        self._doubts.pop(uid, None)
+        self._notices.gone(uid)
         if node in self.short:
             self.node_changed(node)
 
@@ -154,7 +156,7 @@ class GivingWay:
         """A term begins, or other settings hold: all nodes are looked at where offline pods hold too much."""
         state, self._settings = self._state, self._state.settings
         self.short.clear()
-        self._told.clear()
+        self._notices.clear()
         self._budgeted.clear()
         self._changed.clear()
         if not state.settings.offline_eviction:
@@ -177,9 +179,9 @@ class GivingWay:
             return 0
         over, unsaid = self._over_lent(node, row)
         if not any(amount > 0 for amount in over.values()):
-            self._over(name)
+            self._over(name, told=bool(unsaid))
             if unsaid:
-                self._tell(node, f"nothing is said of {unsaid}, which offline pods hold; nobody leaves for it")
+                self._notices.unsaid(node, unsaid)
             return 0
         held = {
             resource: int(state.cache.table.requested[state.cache.table.column_of[resource], row]) for resource in over
@@ -195,7 +197,8 @@ class GivingWay:
         if not short:
             return 0
         choice = choose(state.cluster, name, short, self._moment(name))
-        self._tell_of_those_that_stay(node, choice)
+        (self._budgeted.add if BUDGET in choice.stays.values() else self._budgeted.discard)(name)
+        self._notices.stay(node, choice)
         self._ask(node, over, choice)
         return len(choice.victims)
 
@@ -227,11 +230,17 @@ class GivingWay:
         """Whether it is on its way out: terminating, marked as a victim right before that, or asked by this leader."""
         if pod.terminating or pod.preempted:
             return True
-        asked = self.asked.get(pod.uid)
-        if asked is not None and self._state.now >= asked.until:
-            self._forget(pod.uid)
-            return False
-        return asked is not None
+        state, asked = self._state, self.asked.get(pod.uid)
+        if asked is None:
+            leaves = state.evicted.outcome(pod.uid) in (ASKED, EVICTED)  # for another pod, or its queue
+            if leaves and (account := state.cache.accounts.get(pod.uid)) is not None:
+                self._due.later(account.node_name, state.now + UNHEARD_S)
+            return leaves
+        if state.now < asked.until:
+            return True
+        state.evicted.became(pod.uid, UNKNOWN)
+        self._forget(pod.uid)
+        return False
 
     def _moment(self, node: str) -> Moment:
         state, groups = self._state, self._state.groups
@@ -254,10 +263,10 @@ class GivingWay:
             return OPTED_OUT
         if terms is None or not terms.returns:
             return NO_CONTROLLER
-        until, why = self._refused.get(pod.uid, (0.0, ""))
-        if until > state.now:
-            self._due.later(node, until)
-            return why
+        refused = self._refused.get(pod.uid)
+        if refused is not None and refused.until > state.now:
+            self._due.later(node, refused.until)
+            return refused.why
         account = state.cache.accounts.get(pod.uid)
         if account is None or account.assumed_at is not None:
             self._due.later(node, state.now + UNKNOWN_S)
@@ -320,9 +329,13 @@ class GivingWay:
             case _:
                 state.evicted.became(uid, REFUSED)
                 self._forget(uid)
-                self._refused[uid] = state.now + AGAIN_S, f"its eviction was refused: {result.reason[:128]}"
-                facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
-                state.log("eviction_failed", level="warning", **facts)
+                before = self._refused.get(uid)
+                pause_s = min(2 * before.pause_s, LONGEST_AGAIN_S) if before is not None else AGAIN_S
+                why = f"its eviction was refused: {result.reason[:128]}"
+                self._refused[uid] = _Refused(state.now + pause_s, pause_s, why)
+                if before is None:
+                    facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
+                    state.log("eviction_failed", level="warning", **facts)
                 self.node_changed(eviction.preemptor)
         return True
 
@@ -339,56 +352,9 @@ class GivingWay:
         self.asked.pop(uid, None)
         self._promises.settle(uid)
 
-    # --- told ---------------------------------------------------------------------------------------------------
-
-    def _over(self, name: str) -> None:
-        """Enough is lent there, or there is no such node."""
+    def _over(self, name: str, *, told: bool = False) -> None:
+        """Enough is lent there, or there is no such node. ``told``: what was told of it holds on."""
         self.short.pop(name, None)
-        self._told.pop(name, None)
+        if not told:
+            self._notices.over(name)
         self._budgeted.discard(name)
-
-    def _tell_of_those_that_stay(self, node: Node, choice: Choice) -> None:
-        """Once for the same: what is short still, and who would help and stays."""
-        self._tell_doubts(self._state.cluster.index.pods_on(node.name))
-        if BUDGET in choice.stays.values():
-            self._budgeted.add(node.name)
-        else:
-            self._budgeted.discard(node.name)
-        if not choice.lacking:
-            self._told.pop(node.name, None)
-            return
-        short = ", ".join(f"{name}: {at_least_text(name, choice.lacking[name])}" for name in sorted(choice.lacking))
-        index, why = self._state.cluster.index, dict[str, list[str]]()
-        for uid, reason in choice.stays.items():
-            if (pod := index.get(uid)) is not None:
-                why.setdefault(reason, []).append(pod.key)
-        told = "; ".join(
-            f"{', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}: {reason}"
-            for reason, names in why.items()
-        )
-        self._tell(
-            node, f"less is lent than offline pods hold ({short}), and nobody else may leave: {told or 'no pod'}"
-        )
-
-    def _tell(self, node: Node, text: str) -> None:
-        gist = "".join(character for character in text if not character.isdigit())
-        if self._told.get(node.name) == gist:
-            return
-        self._told[node.name] = gist
-        self._state.log("offline_pods_stay", level="warning", node=node.name, reason=text)
-        self._state.out.append(
-            EmitEvent(
-                node.uid, "default", node.name, "", "Warning", "OfflinePodsStay", "Evicting",
-                text[0].upper() + text[1:],
-                kind=frozenset({gist}), regarding=("v1", "Node"),
-            )
-        )  # fmt: skip
-
-    def _tell_doubts(self, pods: Iterable[Pod]) -> None:
-        for pod in pods:
-            doubt = pod.offline.doubt if pod.offline is not None else ""
-            if doubt and self._doubts.get(pod.uid) != doubt:
-                if len(self._doubts) >= DOUBTS_KEPT:
-                    self._doubts.clear()
-                self._doubts[pod.uid] = doubt
-                self._state.log("offline_terms_unread", level="warning", pod_uid=pod.uid, pod=pod.key, reason=doubt)

@@ -81,7 +81,7 @@ class Steps:
             breaks = unit.whole or (bool(key) and spare[key] <= 0)
             if key:
                 spare[key] -= _running(unit.pods)
-                age[key] = min(age.get(key, NOT_STARTED), unit.importance[-1])
+                age[key] = min(age.get(key, NOT_STARTED), unit.started)
             forced = bool(violating) and any(pod.uid in violating for pod in unit.pods)
             steps.setdefault((forced, unit.priority, breaks, key if breaks else ""), []).append(unit)
         youngest = {key: at for at, key in enumerate(sorted(age, key=lambda one: (age[one], one), reverse=True))}

@@ -10,7 +10,7 @@ disruption budget forbids it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.model.pod import Pod
@@ -198,7 +198,7 @@ class _Budgets:
     def __init__(self, cluster: ClusterState, namespaces: set[str]) -> None:
         self._release = cluster.release
         self._of = [budget for budget in cluster.budgets if budget.namespace in namespaces]
-        self._names = [
+        self._names: list[Collection[str]] = [
             budget.disrupted | cluster.promised.get((budget.namespace, budget.name), set()) for budget in self._of
         ]
         self._left = [
@@ -216,7 +216,7 @@ class _Budgets:
                     names[at].add(pod.name)
                     if left[at] < 0:
                         return False
-        self._left, self._names = left, names
+        self._left, self._names = left, list(names)
         return True
 
 

@@ -24,8 +24,12 @@ def lost_s(pod: Pod, now: float) -> float:
     if started is None:
         return 0.0
     terms = pod.offline
-    since = started if terms is None else max(started, terms.saved)
-    return max(0.0, now - since) + (0.0 if terms is None else terms.restart_s)
+    if terms is None:
+        return max(0.0, now - started)
+    unsaved_s = max(0.0, now - max(started, terms.saved))
+    if terms.saves_every_s is not None:
+        unsaved_s = min(unsaved_s, terms.saves_every_s)
+    return unsaved_s + terms.restart_s
 
 
 def share(pod: Pod, totals: Mapping[str, int]) -> float:

@@ -31,12 +31,16 @@ class VictimUnit:
     @property
     def importance(self) -> tuple[int, bool, bool, str]:
         """Sorts most important first: by priority, groups before single pods and those before members that are spared,
-        then by who has worked longest without saving: since its start, as kube-scheduler has it, but of an offline pod
-        since its checkpoint."""
+        then by who has worked longest."""
+        return -self.priority, not self.whole, self.spared, self.started
+
+    @property
+    def started(self) -> str:
+        """Since when the first of them works: since its start, as kube-scheduler has it, but of an offline pod since it
+        saved its work."""
         pods = self.pods
         first = works_since(pods[0]) or NOT_STARTED
-        started = first if len(pods) == 1 else min(works_since(pod) or NOT_STARTED for pod in pods)
-        return -self.priority, not self.whole, self.spared, started
+        return first if len(pods) == 1 else min(works_since(pod) or NOT_STARTED for pod in pods)
 
 
 def victim_unit(

@@ -50,6 +50,12 @@ def test_one_of_a_scene_costs_the_same_on_four_times_as_many_nodes(scene: str) -
     assert many <= GROWTH * few
 
 
+@pytest.mark.parametrize("mix", ["colocated-lone", "colocated-gangs", "colocated"])
+def test_a_mix_of_online_and_offline_units_costs_within_a_quarter_of_lone_pods(mix: str) -> None:
+    recorded = read()["counts"]
+    assert sum(recorded[mix].values()) <= 1.25 * sum(recorded["like"].values())
+
+
 @same_python
 def test_ablation_a_filter_that_asks_every_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def each(limits: AttachLimits) -> IntArray:

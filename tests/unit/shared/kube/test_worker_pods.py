@@ -227,6 +227,20 @@ def test_a_pod_that_is_deleted_leaves_and_is_lost_when_nobody_confirms_it():
     assert as_of(read({"phase": "Running"}), 1e12).state is S.RUNNING
 
 
+def test_a_pod_says_how_often_it_saves_and_what_a_restart_costs_unless_its_template_says_otherwise():
+    job = replace(JOB, checkpoint="/data", checkpoint_every_s=300.0, status=replace(JOB.status, restart_s=42.5))
+    said = pod_body(job, "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+    assert said["conclave.io/checkpoint-interval-seconds"] == "300"
+    assert said["conclave.io/restart-seconds"] == "42.5"
+    own = {**job.template, "metadata": {"annotations": {"conclave.io/restart-seconds": "7"}}}
+    said = pod_body(replace(job, template=own), "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+    assert said["conclave.io/restart-seconds"] == "7"
+    assert (
+        "conclave.io/restart-seconds"
+        not in pod_body(JOB, "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+    )
+
+
 def test_a_pod_is_whose_it_says_and_knows_what_it_was_made_of():
     pod = read({"phase": "Running"})
     assert (pod.job, pod.role, pod.index, pod.bounds) == ("job", "worker", 3, "2:4")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
+from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
 from shared.model.pod_group import PodGroup, Source
+from shared.model.queue import QUEUE_LABEL, Queue
+from shared.scheduling.queues.share import dominant_share
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
-from tests.builders import PodBuilder, make_node
+from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, offline
 
@@ -106,8 +112,9 @@ def replace_settings(**changes: float | bool) -> CoreSettings:
 
 def test_where_nobody_says_what_is_lent_nobody_leaves_and_it_is_told_once() -> None:
     scene = lent(*four())
-    for _ in range(3):
+    for number in range(3):
         lend(scene, "n0", None)
+        scene.change_pod("uid-p0", labels={"seen": str(number)})
         scene.run(until_s=20)
     assert not scene.evicted
     assert stay(scene) == [f"nothing is said of {CPU}, which offline pods hold; nobody leaves for it"]
@@ -166,9 +173,24 @@ def test_those_that_may_not_leave_are_named_once_and_asked_again_after_a_pause()
     assert "default/p0" in told
     assert "429" in told
     assert [event.regarding for event in scene.of(EmitEvent) if event.reason == "OfflinePodsStay"] == [("v1", "Node")]
+    scene.run(until_s=AGAIN_S)
+    assert len(stay(scene)) == 1
+    assert len([log for log in scene.of(Log) if log.event == "eviction_failed"]) == 4
     scene.budget_forbids = set()
-    scene.run(until_s=2)
+    scene.run(until_s=2 * AGAIN_S)
     assert len(scene.evicted) == 1
+
+
+def test_who_is_asked_to_leave_for_another_pod_already_counts_as_leaving() -> None:
+    scene = lent(*(pod.cpu("1") for pod in four()))
+    scene.keep_victims = True
+    scene.add_pod(make_pod("high").cpu("1").priority(100).pod())
+    scene.run()
+    (victim,) = scene.evicted
+    scene.change_pod(victim, terminating=False)  # asked, and the watch has not shown it yet
+    lend(scene, "n0", 6000)
+    scene.run(until_s=5)
+    assert scene.evicted == [victim]
 
 
 def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
@@ -284,6 +306,14 @@ def test_a_hundred_nodes_that_lend_less_together_lose_what_they_must_and_no_more
     assert len(set(scene.evicted)) == 300
 
 
+def test_ablation_a_victim_that_nobody_forgets_is_found() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 4500)
+    scene.core.giving_way.pod_gone = lambda uid, node: None  # type: ignore[method-assign]
+    with pytest.raises(InvalidState, match="gives-way: uid-p"):
+        scene.run(until_s=5)
+
+
 def test_without_counting_those_that_leave_too_many_would_go(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = lent(*four())
     scene.keep_victims = True
@@ -292,3 +322,37 @@ def test_without_counting_those_that_leave_too_many_would_go(monkeypatch: pytest
         lend(scene, "n0", amount)
         scene.run(until_s=1)
     assert len(scene.evicted) > 2
+
+
+# --- told, and counted ------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_about_a_victim_or_the_one_in_its_place_is_told_for_whom_it_left() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 6000)
+    scene.run()
+    gone = explain_gone(scene.core, "default/p0", scene.now)
+    assert gone is not None
+    assert gone["summary"] == "it is gone: evicted from n0 0 s ago for online pods of node n0"
+    scene.add_pod(offline("q0", 2000).pod())
+    scene.run()
+    waits = explain(scene.core, scene.pods["uid-q0"], {}, scene.now)["summary"]
+    assert "Insufficient kubernetes.io/batch-cpu" in waits
+    assert waits.endswith(
+        "; another of its controller, default/p0, was evicted from n0 0 s ago for online pods of node n0"
+    )
+    lend(scene, "n0", 8000)
+    scene.run(until_s=5)
+    assert scene.bindings == [("uid-q0", "n0")]
+
+
+def test_lent_cpu_is_a_dimension_of_queues_of_its_own() -> None:
+    scene = lent()
+    scene.inbox.append(ObjectChanged("queues", "batch", Queue("batch", maximum={CPU: 3000}, generation=1)))
+    for number in range(4):
+        scene.add_pod(replace(offline(f"p{number}", 1500).pod(), labels={QUEUE_LABEL: "batch"}))
+    scene.add_pod(replace(make_pod("online").cpu("2").pod(), labels={QUEUE_LABEL: "batch"}))
+    scene.run(until_s=5)
+    assert sorted(uid for uid, _ in scene.bindings) == ["uid-online", "uid-p0", "uid-p1"]
+    assert dominant_share({CPU: 3000, "cpu": 2000}, scene.core.state.cache.table.totals()) == Fraction(1, 2)
+    assert dominant_share({CPU: 3000}, {CPU: 0}) == 0

@@ -170,6 +170,12 @@ def test_nobody_goes_who_frees_nothing_that_is_short() -> None:
     assert choice.lacking == {CPU: 999}
 
 
+def test_who_saves_at_intervals_loses_no_more_than_one() -> None:
+    often = offline("often", ran_s=9000, checkpoint_interval_seconds="30", restart_seconds="10")
+    assert lost_s(often.pod(), NOW) == 40.0
+    assert names(Cluster(often, offline("short", ran_s=60)).choose(1)) == ["often"]
+
+
 @pytest.mark.parametrize("ago", [-600.0, 0.0])
 def test_a_checkpoint_of_the_future_was_just_now(ago: float) -> None:
     assert lost_s(offline("a", ran_s=50, last_checkpoint=at(ago)).pod(), NOW) == 0.0
