@@ -4,7 +4,8 @@
 use (``util``), as shares of all that there is; the seed chooses the day. A trace is turned so that the quietest hour
 of its mean day is at ``QUIET_S``: services of one pool have their users in one time zone, those of the traces have
 not. A day with a gap (an hour without a request) is not played. *Jobs* last as long and have as many workers as in
-Philly; what a worker asks for is that of an openb pod.
+Philly; what a worker asks for is that of an openb pod of class BE, cut into executors where that is more than a node
+may be expected to lend.
 
 ``built_in`` is for machines without the traces: figures on it say nothing of a real cluster.
 """
@@ -85,16 +86,18 @@ class JobTrace:
     with_gpu: Ints
     without: Ints
 
-    def draw(self, seed: int, *, gpus: int, most_workers: int) -> JobDraw:
-        """The jobs of one kind in the order in which a seed brings them."""
-        return JobDraw(self, seed, gpus=gpus, most_workers=most_workers)
+    def draw(self, seed: int, *, gpus: int, most_workers: int, most_millis: int = 0) -> JobDraw:
+        """The jobs of one kind in the order in which a seed brings them. A worker of more than ``most_millis`` is
+        played as several that ask for as much together; 0: none is."""
+        return JobDraw(self, seed, gpus=gpus, most_workers=most_workers, most_millis=most_millis)
 
 
 class JobDraw:
     """An endless queue of jobs; the same seed brings the same, whoever takes them."""
 
-    def __init__(self, trace: JobTrace, seed: int, *, gpus: int, most_workers: int) -> None:
+    def __init__(self, trace: JobTrace, seed: int, *, gpus: int, most_workers: int, most_millis: int) -> None:
         self._trace = trace
+        self._most_millis = most_millis
         self._gpus = gpus
         self._shapes = trace.with_gpu if gpus else trace.without
         self._rows = np.flatnonzero(trace.workers <= most_workers)
@@ -104,7 +107,8 @@ class JobDraw:
         row = int(self._rows[self._rng.integers(len(self._rows))])
         cpu, memory = self._shapes[int(self._rng.integers(len(self._shapes)))].tolist()
         seconds = float(np.clip(self._trace.lengths[row], LEAST_JOB_S, MOST_JOB_S))
-        return Job(seconds, int(self._trace.workers[row]), self._gpus, cpu, memory)
+        parts = -(-cpu // self._most_millis) if self._most_millis else 1
+        return Job(seconds, int(self._trace.workers[row]) * parts, self._gpus, cpu // parts, memory // parts)
 
 
 @dataclass(frozen=True)
@@ -189,11 +193,13 @@ def jobs_of(jobs: str, pods: str) -> JobTrace:
     for row in rows(pods, PODS, POD_COLUMNS, POD_EXTRA_COLUMNS):
         devices, share = gpu_request(row)
         cpu, memory = row["cpu_milli"].number(), row["memory_mib"].number()
-        if cpu and memory and (devices == 0 or (devices == 1 and share == 1000)):
+        offline = "qos" not in row or row["qos"].text.strip() == "BE"
+        if offline and cpu and memory and (devices == 0 or (devices == 1 and share == 1000)):
             shapes[devices == 1].append((cpu, memory * MIB))
     for found, name, what in (
         (lengths, JOBS, f"job of 1 to {MOST_WORKERS} workers that took a minute"),
-        (shapes[True], PODS, "pod with one whole GPU"), (shapes[False], PODS, "pod without a GPU"),
+        (shapes[True], PODS, "pod of class BE with one whole GPU"),
+        (shapes[False], PODS, "pod of class BE without a GPU"),
     ):  # fmt: skip
         if not found:
             raise ConfigError(f"{name}: it has no {what}; give the trace itself")

@@ -105,7 +105,7 @@ class Day:
         self._starting: list[tuple[float, str, int, int]] = []
         self._draws = [
             traces.jobs.draw(seed, gpus=1, most_workers=levels.gpu_workers),
-            traces.jobs.draw(seed, gpus=0, most_workers=levels.plain_workers),
+            traces.jobs.draw(seed, gpus=0, most_workers=levels.plain_workers, most_millis=levels.executor_millis),
         ]
         self._use = np.random.default_rng([seed, 23])
         self._jobs: dict[str, OfflineJob] = {}

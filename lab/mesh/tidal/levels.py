@@ -52,8 +52,11 @@ class Levels:
     backlog: int = 4
     """Jobs of each kind that wait for their first worker, at any time."""
     gpu_workers: int = 2
-    plain_workers: int = 4
+    plain_workers: int = 2
     """Most workers of a job with GPUs (a quarter of them all) and without; larger ones of the trace are left out."""
+    executor_millis: int = 8000
+    """A worker without a GPU that asks for more is played as several: openb's ask for 8 to 32 cores at once, and what
+    runs on lent room comes in executors."""
     checkpoint_s: float = 600.0
     restore_s: float = 60.0
     """How often a job saves, and what a worker that begins again costs before it goes on."""

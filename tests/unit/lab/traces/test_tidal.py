@@ -89,6 +89,21 @@ def test_jobs_are_as_long_as_submitted_within_bounds_and_ask_what_pods_ask():
     assert {next(without).cpu_millis for _ in range(20)} == {4000}
 
 
+def test_a_worker_that_asks_for_more_than_an_executor_is_played_as_several():
+    whole, cut = (jobs_of(JOB_LIST, POD_LIST).draw(5, gpus=1, most_workers=4, most_millis=most) for most in (0, 3000))
+    for _ in range(10):
+        one, parts = next(whole), next(cut)
+        assert parts.workers == 3 * one.workers
+        assert parts.cpu_millis == one.cpu_millis // 3 <= 3000
+        assert parts.seconds == one.seconds
+
+
+def test_only_pods_of_class_be_are_what_jobs_ask_for():
+    pods = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos\na,1,1,0,0,BE\nb,2,2,0,0,LS\nc,3,3,1,1000,BE\n"
+    trace = jobs_of(JOB_LIST, pods)
+    assert trace.without[:, 0].tolist() == [1]
+
+
 def test_the_same_seed_brings_the_same_jobs_whoever_takes_them_and_another_seed_others():
     trace = built_in().jobs
     first, again, other = (trace.draw(seed, gpus=0, most_workers=4) for seed in (7, 7, 8))
@@ -104,7 +119,7 @@ def test_the_same_seed_brings_the_same_jobs_whoever_takes_them_and_another_seed_
         ("timestamp,duration,num_gpus\nt,soon,1\n", POD_LIST, "line 2, column duration"),
         ("timestamp,duration,num_gpus\nt,-1,1\n", POD_LIST, "line 2, column duration"),
         ("timestamp,duration,num_gpus\nt,3,1\n", POD_LIST, "no job of 1 to 8 workers"),
-        (JOB_LIST, POD_LIST.replace(",1,1000", ",0,0"), "no pod with one whole GPU"),
+        (JOB_LIST, POD_LIST.replace(",1,1000", ",0,0"), "no pod of class BE with one whole GPU"),
         ("duration\n5\n", POD_LIST, "num_gpus"),
     ],
 )
