@@ -19,7 +19,7 @@ GIB = 1024**3
 GPU = "nvidia.com/gpu"
 POOL = "conclave.io/pool"
 ONLINE_POOL, OFFLINE_POOL = "online", "offline"
-ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5000, 5000
+ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5500, 5000
 """In Koordinator's bands for ``koord-prod`` and ``koord-batch``; of offline jobs those with GPUs first."""
 
 
