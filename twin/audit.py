@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def audit_line(accepted: Accepted) -> bytes:
-    """``{rv, time_s, verb, kind, namespace, name, user, object}``; for a delete the object's last state."""
+    """``{rv, time_s, verb, kind, namespace, name, user, manager, object}``; for a delete the object's last state."""
     stored, kind = accepted.change.new, accepted.kind
     return b"".join(
         (
@@ -35,6 +35,8 @@ def audit_line(accepted: Accepted) -> bytes:
             _encode(stored.name),
             b',"user":',
             _encode(accepted.user),
+            b',"manager":',
+            _encode(accepted.manager),
             b',"object":',
             kind.head,
             stored.body,

@@ -5,6 +5,7 @@ with it, and looks at nothing but the file. What is counted:
 
 - ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
 - ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
+- ``lent_wrong``: writes of what nodes lend that took another's place, or cannot be (``loans``);
 - ``gpu_violations``: pods whose devices are missing, wrong or over-used (no device over 1000);
 - ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
   anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
@@ -32,6 +33,7 @@ from lab.audit.devices import KIND as CLAIM_KIND
 from lab.audit.devices import Devices
 from lab.audit.gangs import BINDING_S
 from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
+from lab.audit.loans import Loans
 from lab.audit.log import Entry
 from lab.audit.relations import FOREVER, Landing, Relations, stander
 from lab.audit.rules import Json, PodFacts, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
@@ -62,6 +64,7 @@ class AuditReport:
     pods_finished: int = 0
     double_bound: int = 0
     overcommitted_nodes: int = 0
+    lent_wrong: int = 0
     gpu_violations: int = 0
     misplaced: int = 0
     devices_twice: int = 0
@@ -79,8 +82,8 @@ class AuditReport:
     def ok(self) -> bool:
         """Whether every invariant held."""
         wrong = (
-            self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.devices_twice,
-            self.claims_leaked, self.schedulable_but_unbound, self.lost,
+            self.double_bound, self.overcommitted_nodes, self.lent_wrong, self.gpu_violations, self.misplaced,
+            self.devices_twice, self.claims_leaked, self.schedulable_but_unbound, self.lost,
         )  # fmt: skip
         return not (any(wrong) or self.units.wrong)
 
@@ -131,6 +134,7 @@ class Audit:
         self._storage = Storage()
         self._devices = Devices()
         self._zones = Zones()
+        self._loans = Loans()
         self._refused: set[str] = set()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
@@ -149,6 +153,9 @@ class Audit:
         if entry.kind == "Node":
             facts = None if entry.gone else node_facts(entry.object)
             self._book(entry.name).change(facts, entry.time_s)
+            for what in self._loans.change(entry):
+                self._report.lent_wrong += 1
+                self._note(f"lent: {what} (rv {entry.rv})")
         elif entry.kind == "Pod":
             self._pod_changed(entry)
         elif entry.kind == "Namespace":

@@ -16,6 +16,7 @@ from lab.audit.rules import (
     NodeFacts,
     PodFacts,
     add,
+    lends,
     named_devices,
     ports_clash,
     refusal,
@@ -81,8 +82,11 @@ class NodeBook:
         for name in [*pod.requests, "pods"]:
             if name in pod.by_claim and not offered.get(name):
                 continue
-            if self.used[name] - unseen.get(name, 0) > offered.get(name, 0):
-                yield "overcommitted", f"{name}: {self.used[name]} used of {offered.get(name, 0)}"
+            has = offered.get(name, 0)
+            if lends(name):  # what is lent is lowered at any moment: who did not see it yet is not to blame
+                has = max(facts.allocatable.get(name, 0) for facts in self.seen(time_s)) if self.seen(time_s) else 0
+            if self.used[name] - unseen.get(name, 0) > has:
+                yield "overcommitted", f"{name}: {self.used[name]} used of {has}"
         yield from self._add_devices(uid, pod, annotations)
 
     def _offered(self, time_s: float) -> Amounts:

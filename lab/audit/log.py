@@ -17,7 +17,8 @@ VERBS = frozenset({"create", "update", "patch", "delete", "bind"})
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One accepted change. ``object`` is the object after it; of a delete its last state."""
+    """One accepted change. ``object`` is the object after it; of a delete its last state. ``manager``: the writer's
+    field manager; "" in older files."""
 
     rv: int
     time_s: float
@@ -27,6 +28,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     name: str
     user: str
     object: dict[str, Any]
+    manager: str = ""
 
     @property
     def uid(self) -> str:

@@ -57,6 +57,14 @@ def amounts(quantities: Json | None) -> Amounts:
     return {name: amount(name, str(value)) for name, value in (quantities or {}).items()}
 
 
+LENT = ("batch-cpu", "batch-memory")
+
+
+def lends(resource: str) -> bool:
+    """Whether nodes lend it, whatever its domain is."""
+    return "/" in resource and resource.rpartition("/")[2] in LENT
+
+
 def add(into: Amounts, what: Amounts, sign: int = 1) -> None:
     """Add ``what`` to ``into``, in place."""
     for name, value in what.items():

@@ -28,6 +28,7 @@ ADDED = {
     "partition-agents+autoscaler": ("partition-agents", "autoscaler"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
+    "partition-agents+lending": ("partition-agents", "lending"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "daemonset-agents+agents-host-sensors": ("../base", "agents-daemonset", "etcd-single", "agents-host-sensors"),
     "prod+sensors-host": ("prod", "sensors-host"),

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from lab.audit.audit import audit
+from lab.audit.log import Entry
 from lab.traces.workload import node_json, pod_json
 from shared.model.resources import parse_quantity
 from tests.node_loans import CPU, MANAGER, MEMORY, NAMES, both
@@ -45,25 +48,29 @@ async def patch(mesh: Mesh, node: str, status: Json, manager: str) -> None:
         assert response.status == 200, await response.text()
 
 
-async def until_lent(mesh: Mesh, true: Callable[[dict[str, tuple[int, ...]]], bool]) -> dict[str, tuple[int, ...]]:
-    """What each node lends, once it is ``true``."""
-    found: dict[str, tuple[int, ...]] = {}
+Lent = dict[str, tuple[int, ...]]
+
+
+async def lent_by(mesh: Mesh) -> Lent:
+    """CPU and memory that each node lends; -1 where it says nothing of it."""
+    async with mesh.session.get(f"{mesh.api_url}/api/v1/nodes") as response:
+        nodes = (await response.json())["items"]
+    return {
+        one["metadata"]["name"]: tuple(parse_quantity(one["status"]["allocatable"].get(name, "-1")) for name in NAMES)
+        for one in nodes
+    }
+
+
+async def until_lent(mesh: Mesh, true: Callable[[Lent], bool]) -> Lent:
+    """What nodes lend, once it is ``true``."""
+    found: Lent = {}
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while True:
-                async with mesh.session.get(f"{mesh.api_url}/api/v1/nodes") as response:
-                    nodes = (await response.json())["items"]
-                found = {
-                    one["metadata"]["name"]: tuple(
-                        parse_quantity(one["status"]["allocatable"].get(name, "-1")) for name in NAMES
-                    )
-                    for one in nodes
-                }
-                if true(found):
-                    return found
+            while not true(found := await lent_by(mesh)):  # noqa: ASYNC110  another process changes it
                 await asyncio.sleep(0.2)
     except TimeoutError:
         pytest.fail(f"not within {PATIENCE_S:g} s: {found}")
+    return found
 
 
 async def test_what_online_pods_leave_is_lent_and_used(tmp_path: Path) -> None:
@@ -96,6 +103,8 @@ async def test_what_online_pods_leave_is_lent_and_used(tmp_path: Path) -> None:
         assert lent["theirs"] == (1234, 5)
 
         entries = await mesh.audit_until_now()
+        report = audit([msgspec.convert(one, Entry) for one in entries])
+        assert (report.lent_wrong, report.overcommitted_nodes, report.double_bound) == (0, 0, 0), report.examples
         said = [
             (one["name"], one["object"]["status"]["allocatable"].get(CPU)) for one in entries if one["kind"] == "Node"
         ]

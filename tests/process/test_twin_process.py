@@ -196,7 +196,7 @@ def test_audit_holds_every_change_in_order(tmp_path: Path) -> None:
     assert all(line["rv"] == int(line["object"]["metadata"]["resourceVersion"]) for line in lines)
     assert mine[1]["object"]["spec"]["nodeName"] == "n1"
     assert mine[-1]["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert {"rv", "time_s", "verb", "kind", "namespace", "name", "user", "object"} == set(mine[0])
+    assert {"rv", "time_s", "verb", "kind", "namespace", "name", "user", "manager", "object"} == set(mine[0])
 
 
 def test_audit_is_readable_while_the_server_runs(tmp_path: Path) -> None:

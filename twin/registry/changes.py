@@ -25,6 +25,7 @@ class Accepted:
     verb: str
     kind: ServedKind
     user: str
+    manager: str
     change: Change
 
 
@@ -75,7 +76,7 @@ class ChangeStore:
         self.store.shelf(kind.storage).announce(change)
         if not self._subscribers:
             return
-        self._untold.append(Accepted(ctx.now_s, verb, kind, ctx.user, change))
+        self._untold.append(Accepted(ctx.now_s, verb, kind, ctx.user, ctx.manager, change))
         if self._telling:
             return
         self._telling = True

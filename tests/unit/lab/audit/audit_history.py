@@ -21,13 +21,14 @@ class History:
         self.rv = 1000
         self.time_s = 0.0
 
-    def _write(self, verb: str, kind: str, obj: Json) -> History:
+    def _write(self, verb: str, kind: str, obj: Json, manager: str = "") -> History:
         self.rv += 1
         self.time_s += 0.1
         meta = obj["metadata"]
         entry = {
             "rv": self.rv, "time_s": self.time_s, "verb": verb, "kind": kind, "namespace": meta.get("namespace", ""),
             "name": meta["name"], "user": "test", "object": obj,
+            "manager": manager,
         }  # fmt: skip
         self.lines.append(json.dumps(entry).encode() + b"\n")
         self.objects[kind, meta["name"]] = obj
@@ -48,6 +49,19 @@ class History:
         node = node_json(name, capacity or {"cpu": "1", "memory": "1Gi", "pods": "10"}, labels=labels)
         node["spec"] = spec
         return self._write("create" if ("Node", name) not in self.objects else "update", "Node", node)
+
+    def lend(self, manager: str, name: str = "n1", *, also: Json | None = None, **amounts: str | None) -> History:
+        """Some manager's write of what the node lends, ``batch_cpu`` and so on; None: it is taken away. ``also``: as
+        capacity alone."""
+        node = json.loads(json.dumps(self.objects["Node", name]))
+        for part in ("capacity", "allocatable"):
+            for short, amount in amounts.items():
+                resource = f"kubernetes.io/{short.replace('_', '-')}"
+                node["status"][part].pop(resource, None)
+                if amount is not None:
+                    node["status"][part][resource] = amount
+        node["status"]["capacity"].update(also or {})
+        return self._write("patch", "Node", node, manager)
 
     def pod(self, name: str = "p1", requests: dict[str, str] | None = None, **spec: Any) -> History:
         pod = pod_json(name, requests or {"cpu": "100m"})
