@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lab.audit.evictions import Evictions
+from lab.audit.evictions import TOGETHER_S, Evictions
 from lab.audit.gangs import Gangs
 from lab.audit.groups import Group, Groups
 from lab.audit.ledger import NodeBook
@@ -70,6 +70,8 @@ class Units:
         self._evictions = Evictions(self.gangs, self._note, self._explains)
         self._nodes = nodes
         self._now_s = 0.0
+        self._gave_way: dict[str, float] = {}
+        """By group, when a member last left where less is lent: the others leave with it, wherever they stand."""
         self._rv = 0
 
     def _note(self, check: str, text: str) -> None:
@@ -99,7 +101,12 @@ class Units:
     def _explains(self, pod: PodView) -> bool:
         """Whether the objects tell why the pod is evicted: its queue, or what is lent."""
         fellows = self.gangs.get(pod.group).standing.values() if pod.group is not None else ()
-        return self.queues.explains(pod) or gives_way(pod, fellows, self._nodes, self._now_s)
+        key = pod.group.key if pod.group is not None else ""
+        if gives_way(pod, fellows, self._nodes, self._now_s):
+            self._gave_way[key] = self._now_s
+            return True
+        together = pod.offline and key and self._now_s - self._gave_way.get(key, -TOGETHER_S) < TOGETHER_S
+        return bool(together) or self.queues.explains(pod)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)

@@ -30,6 +30,9 @@ from tests.scenarios.pressure import FLAT_MB, grown, overdue
 
 Json = dict[str, Any]
 
+LENT = "kubernetes.io/batch-cpu"
+OFFLINE = {"koordinator.sh/qosClass": "BE"}
+
 
 class History:
     """Entries one after the other, a tenth of a second apart unless ``wait`` says otherwise."""
@@ -49,13 +52,16 @@ class History:
         self.entries.append(Entry(len(self.entries) + 1, self.time_s, verb, kind, namespace, name, "admin", obj))
         return self
 
-    def node(self, name: str, verb: str = "create", *, cpu: str = "2", zone: str = "", **spec: Any) -> History:
+    def node(
+        self, name: str, verb: str = "create", *, cpu: str = "2", zone: str = "", lent: str = "", **spec: Any
+    ) -> History:
         meta = {"name": name, "uid": f"uid-{name}", "labels": {"zone": zone} if zone else {}}
-        status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}
+        status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10", **({LENT: lent} if lent else {})}}
         return self._add(verb, "Node", {"metadata": meta, "spec": spec, "status": status})
 
     def pod(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> History:
-        asked = {"requests": {"cpu": spec.pop("cpu", "1")}}
+        lent = spec.pop("lent", "")
+        asked = {"requests": {LENT: lent} if lent else {"cpu": spec.pop("cpu", "1")}}
         self._pods[name] = {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels or {}},
             "spec": {"schedulerName": "conclave", "containers": [{"name": "c", "resources": asked}], **spec},
@@ -92,6 +98,14 @@ class History:
 
 def two_on_a_node(labels: dict[str, str]) -> History:
     return History().node("n").pod("a", labels=labels).pod("b", labels=labels).bind("a", "n").bind("b", "n")
+
+
+def lending(lent: str) -> History:
+    """Two offline pods hold a core each of what a node lends; it lends so much now."""
+    history = History().node("n", lent="2000")
+    for name in ("a", "b"):
+        history.pod(name, lent="1000").bind(name, "n")
+    return history.node("n", "patch", lent=lent)
 
 
 BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
@@ -160,6 +174,12 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
         unjust_evictions,
         two_on_a_node({}).node("m").pod("c", priority=9).bind("c", "m").evict("a", "c"),
     ),
+    "an offline one evicted where enough is lent": (unjust_evictions, lending("2000").evict("a")),
+    "an offline one more than must": (unjust_evictions, lending("1500").evict("a").evict("b")),
+    "an online one evicted for an equal that is offline": (
+        unjust_evictions,
+        two_on_a_node({}).pod("c", labels=OFFLINE).evict("a").bind("c", "n"),
+    ),
     "budget": (
         lambda entries: below_budget(entries, 2, app="x"),
         two_on_a_node({"app": "x"}).evict("a"),
@@ -195,6 +215,11 @@ def test_an_eviction_for_whom_its_mark_names_is_just_though_he_goes_elsewhere_or
     assert unjust_evictions(high.bind("c", "m").entries) == []
     gone = two_on_a_node({}).pod("c", priority=9).evict("a", "c")
     assert unjust_evictions(gone.delete("c").entries) == []
+
+
+def test_an_offline_pod_leaves_where_less_is_lent_than_pods_hold_or_for_an_online_one_of_its_priority() -> None:
+    assert unjust_evictions(lending("1500").evict("a").entries) == []
+    assert unjust_evictions(two_on_a_node(OFFLINE).pod("c").evict("a").bind("c", "n").entries) == []
 
 
 def test_a_change_that_nobody_can_have_seen_is_no_violation() -> None:

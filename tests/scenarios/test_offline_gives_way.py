@@ -6,6 +6,7 @@ whole history by ``world``.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from tests.scenarios.groups.test_gang_crash_points import RECOVERY_S, deaths
 from tests.scenarios.invariants import evicted, evictions_above
-from tests.scenarios.world import FULL, World, world
+from tests.scenarios.world import FULL, PODS, World, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -33,9 +34,9 @@ async def lend(cluster: World, node: str, millis: int) -> None:
     await cluster.patch_node_status(node, {"status": {"allocatable": lent, "capacity": lent}})
 
 
-async def offline_jobs(cluster: World, name: str, count: int) -> None:
+async def offline_jobs(cluster: World, name: str, count: int, requests: dict[str, str] | None = None) -> None:
     """So many offline pods that a controller keeps on the node ``name``."""
-    wanted = {CPU: "1000", MEMORY: "64Mi"}
+    wanted = requests or {CPU: "1000", MEMORY: "64Mi"}
     pod: dict[str, Any] = {
         "metadata": {"labels": {"app": name, "koordinator.sh/qosClass": "BE"}},
         "spec": {
@@ -99,6 +100,61 @@ async def test_a_peak_that_comes_and_goes_costs_no_more_than_it_must(tmp_path: P
             await given_way(cluster, "a", lent // 1000, 8 - lent // 1000)
         assert len(cluster.bound_names("b-")) == 8
     assert evictions_above(cluster.history, 1 + 3 + 4) == []
+
+
+async def test_a_gang_is_spared_while_others_can_leave_and_breaks_whole_over_its_nodes(tmp_path: Path) -> None:
+    flags = ["--simulate", "--kubernetes", "1.37"]
+    async with world(tmp_path, agents=2, flags=GIVES_WAY, twin_flags=flags) as cluster:
+        for name in ("a", "b"):
+            await cluster.add_node(name, cpu="16")
+            await lend(cluster, name, 4000)
+        policy = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+        api = cluster.groups_api.removeprefix("/apis/")
+        await cluster.create(
+            f"{cluster.groups_api}/namespaces/default/podgroups", "PodGroup", "g", api=api, spec=policy
+        )
+        await asyncio.gather(*(willing(cluster, f"g-{n}", "ab"[n % 2], group="g") for n in range(4)))
+        await asyncio.gather(*(willing(cluster, f"lone-{n}", "a") for n in range(2)))
+        await cluster.until(lambda c: len(c.bound_names()) == 6, within_s=RECOVERY_S, what="all run")
+        await lend(cluster, "a", 2000)
+        await cluster.until(lambda c: not c.bound_names("lone"), within_s=RECOVERY_S, what="the lone ones left")
+        assert len(cluster.bound_names("g-")) == 4
+        await lend(cluster, "a", 1000)
+        await cluster.until(lambda c: not c.bound_names("g-"), within_s=RECOVERY_S, what="the gang left whole")
+    assert evictions_above(cluster.history, 6) == []
+
+
+async def willing(cluster: World, name: str, node: str, *, group: str = "") -> None:
+    """An offline pod without a controller that may be evicted."""
+    wanted = {CPU: "1000"}
+    spec: dict[str, Any] = {
+        "schedulerName": "conclave",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": wanted, "limits": wanted}}],
+        **({"schedulingGroup": {"podGroupName": group}} if group else {}),
+    }
+    await cluster.create(PODS, "Pod", name, metadata={"annotations": {"conclave.io/preemptible": "true"}}, spec=spec)
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+async def test_online_pods_take_the_room_of_offline_ones_of_their_priority_and_of_no_others(
+    tmp_path: Path, agents: int
+) -> None:
+    flags = {"coordinator": ["--offline-preemption", "on"]}
+    async with world(tmp_path, agents=agents, flags=flags) as cluster:
+        await cluster.add_node("a", cpu="4")
+        await offline_jobs(cluster, "a", 3, requests={"cpu": "1"})
+        await cluster.add_pod("bare", cpu="1", labels={"conclave.io/qos": "offline"})
+        await cluster.until(lambda c: len(c.bound_names()) == 4, within_s=RECOVERY_S, what="the node is full")
+        names = await cluster.add_pods([f"online-{number}" for number in range(4)], cpu="1")
+        await cluster.until(
+            lambda c: len(c.bound_names("online")) == 3 and len(c.bound_names("a-")) == 0 and c.bound("bare"),
+            within_s=RECOVERY_S, what="three took the room of offline pods",
+        )  # fmt: skip
+        (last,) = names - cluster.bound_names()
+        await cluster.until(lambda c: bool(c.told(last)), within_s=RECOVERY_S, what="the last one says why it waits")
+    assert evictions_above(cluster.history, 3) == []
 
 
 async def test_without_the_setting_nobody_is_evicted(tmp_path: Path) -> None:

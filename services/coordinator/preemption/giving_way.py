@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
@@ -34,6 +35,7 @@ from services.coordinator.preemption.evictions import (
 )
 from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
+from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN
 from shared.model.node import Node
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
@@ -86,6 +88,8 @@ class GivingWay:
         self._more = False
         """Whether some of them may be looked at in the next turn already."""
         self._due = Due()
+        self._evictions: list[Eviction] = []
+        """Those that this turn's plan is to ask for."""
         self.asked: dict[str, _Asked] = {}
         self.short: dict[str, float] = {}
         """Nodes that were found to be short, since when."""
@@ -141,15 +145,23 @@ class GivingWay:
         if self._settings is not state.settings:
             self._begin()
         self._changed |= dict.fromkeys(self._due.take(state.now))
-        self._more, left = False, state.work * NODES_PER_WORK
-        for name in list(self._changed):
-            if left <= 0:
+        left, blocked, shards = state.work * NODES_PER_WORK, set[str](), state.shards
+        some = list(islice(self._changed, left))
+        self._more = len(some) < len(self._changed)
+        for name in some:
+            if left <= 0 or len(self._evictions) >= EVICTIONS_PER_PLAN or len(blocked) == len(shards.names):
                 self._more = True
                 break
-            left -= 1
-            if self._ledger.may_evict(state.shards.of(name), EvictionReason.GIVE_WAY):  # else once a plan is answered
-                del self._changed[name]
-                left -= self._look(name)
+            shard = shards.of(name)
+            if shard in blocked or not self._ledger.may_evict(shard, EvictionReason.GIVE_WAY):
+                blocked.add(shard)  # until one of its plans is answered
+                continue
+            del self._changed[name]
+            left -= 1 + self._look(name)
+        if self._evictions:
+            evictions, self._evictions = self._evictions, []
+            self._ledger.evict(evictions)
+        self._more = self._more and len(blocked) < len(shards.names)
         state.work = max(0, left // NODES_PER_WORK)
 
     def _begin(self) -> None:
@@ -279,7 +291,7 @@ class GivingWay:
     # --- asked to leave -----------------------------------------------------------------------------------------
 
     def _ask(self, node: Node, over: Mapping[str, int], choice: Choice) -> None:
-        state, evictions = self._state, list[Eviction]()
+        state = self._state
         for pod in choice.victims:
             account = state.cache.accounts[pod.uid]
             self.asked[pod.uid] = _Asked(node.name, state.now + UNHEARD_S)
@@ -291,17 +303,17 @@ class GivingWay:
                     workload=pod.workload,
                 )
             )  # fmt: skip
-            evictions.append(
+            self._evictions.append(
                 Eviction(pod.uid, pod.namespace, pod.name, node.name, account.node_name, reason=EvictionReason.GIVE_WAY)
             )
-        if evictions:
+        if choice.victims:
             lent = ", ".join(f"{name} {over[name]}" for name in sorted(over) if over[name] > 0)
             state.log(
-                "offline_pods_give_way", node=node.name, victims=len(evictions), over=lent,
+                "offline_pods_give_way", node=node.name, victims=len(choice.victims), over=lent,
                 broken=",".join(choice.broken),
             )  # fmt: skip
-            state.stats.asked_to_give_way += len(evictions)
-            self._ledger.evict(evictions)
+            state.stats.asked_to_give_way += len(choice.victims)
+            self._due.later(node.name, state.now + UNHEARD_S)
 
     def answered(self, eviction: Eviction, result: EvictionResult) -> bool:
         """What became of a victim, by the binder. False: it was asked to leave for somebody else."""

@@ -10,7 +10,9 @@ disruption budget forbids it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.model.pod import Pod
@@ -20,6 +22,8 @@ from shared.scheduling.state.cluster_state import ClusterState
 
 SPARED, LONE, BROKEN = 0, 1, 2
 """Kinds of victims: a member above its gang's minimum, a pod of no gang, a gang that goes whole."""
+
+NEVER = float("inf")
 
 BUDGET = "its disruption budget allows no eviction now"
 
@@ -86,21 +90,17 @@ class _Search:
         for unit in self._units():
             ranks.setdefault((unit.kind, unit.priority), []).append(unit)
         for rank in sorted(ranks):
-            waiting = ranks[rank]
-            while waiting and any(amount > 0 for amount in left.values()):
-                best = self._best(waiting, left, gone)
-                if best is None:
-                    break
-                waiting.remove(best)
-                if not self._may_go(best, gone):
+            for unit in self._in_turn(ranks[rank], left, gone):
+                if not self._may_go(unit, gone):
                     continue
-                if best.kind == SPARED:
-                    self._spare[best.group] -= 1
-                for pod in best.here:
+                if unit.kind == SPARED:
+                    self._spare[unit.group] -= 1
+                for pod in unit.here:
                     if pod.uid not in gone:
-                        left = {name: left[name] - amount for name, amount in _amounts(pod, left).items()}
-                gone.update((pod.uid, pod) for pod in best.pods)
-                taken.append(best)
+                        for name, amount in _amounts(pod, left).items():
+                            left[name] -= amount
+                gone.update((pod.uid, pod) for pod in unit.pods)
+                taken.append(unit)
         kept = self._put_back(taken, left)
         victims = {pod.uid: pod for unit in kept for pod in unit.pods}
         lacking = {name: amount for name, amount in left.items() if amount > 0}
@@ -140,20 +140,24 @@ class _Search:
 
     # --- who goes -----------------------------------------------------------------------------------------------
 
-    def _best(self, units: Sequence[_Unit], left: Mapping[str, int], gone: Mapping[str, Pod]) -> _Unit | None:
-        """The one that loses least for what it frees of what is short still; None: nobody frees any of it."""
-        found: tuple[float, float, str] | None = None
-        best = None
-        for unit in units:
-            if unit.kind == SPARED and self._spare[unit.group] <= 0:
+    def _in_turn(self, units: Sequence[_Unit], left: Mapping[str, int], gone: Mapping[str, Pod]) -> Iterator[_Unit]:
+        """Who frees something of what is short still, the one first that loses least for that. What others free the
+        less of it is short: so nobody's turn comes sooner than it was reckoned before, and one heap will do."""
+        heap = [(self._price(unit, left, gone), number) for number, unit in enumerate(units)]
+        heapq.heapify(heap)
+        while heap and any(amount > 0 for amount in left.values()):
+            price, number = heap[0]
+            now = self._price(units[number], left, gone)
+            if now > price:
+                heapq.heapreplace(heap, (now, number))
                 continue
-            gain = self._gain(unit, left, gone)
-            if gain <= 0:
-                continue
-            rank = unit.loss / gain, -gain, unit.pods[0].uid
-            if found is None or rank < found:
-                found, best = rank, unit
-        return best
+            heapq.heappop(heap)
+            if now[0] < NEVER and not (units[number].kind == SPARED and self._spare[units[number].group] <= 0):
+                yield units[number]
+
+    def _price(self, unit: _Unit, left: Mapping[str, int], gone: Mapping[str, Pod]) -> tuple[float, float, str]:
+        gain = self._gain(unit, left, gone)
+        return unit.loss / gain if gain > 0 else NEVER, -gain, unit.pods[0].uid
 
     def _gain(self, unit: _Unit, left: Mapping[str, int], gone: Mapping[str, Pod]) -> float:
         """Parts of the need, one for each resource at most."""
@@ -178,18 +182,19 @@ class _Search:
 
     def _put_back(self, taken: Sequence[_Unit], left: dict[str, int]) -> list[_Unit]:
         """Those without whom enough is freed too stay, the most costly first; ``left`` follows."""
-        kept = list(taken)
+        kept, held = dict.fromkeys(taken), Counter(pod.uid for unit in taken for pod in unit.pods)
         for unit in sorted(taken, key=lambda one: (-one.kind, -one.priority, -one.loss, one.pods[0].uid)):
-            others = {pod.uid for one in kept if one is not unit for pod in one.pods}
             back = dict.fromkeys(left, 0)
             for pod in unit.here:
-                if pod.uid not in others:
-                    back = {name: back[name] + amount for name, amount in _amounts(pod, left).items()}
+                if held[pod.uid] == 1:
+                    for name, amount in _amounts(pod, left).items():
+                        back[name] += amount
             if all(max(0, left[name] + back[name]) <= max(0, left[name]) for name in left):
-                kept.remove(unit)
+                del kept[unit]
+                held.subtract(pod.uid for pod in unit.pods)
                 for name, amount in back.items():
                     left[name] += amount
-        return kept
+        return list(kept)
 
 
 class _Budgets:
@@ -198,8 +203,8 @@ class _Budgets:
     def __init__(self, cluster: ClusterState, namespaces: set[str]) -> None:
         self._release = cluster.release
         self._of = [budget for budget in cluster.budgets if budget.namespace in namespaces]
-        self._names: list[Collection[str]] = [
-            budget.disrupted | cluster.promised.get((budget.namespace, budget.name), set()) for budget in self._of
+        self._names: list[set[str]] = [
+            {*budget.disrupted} | cluster.promised.get((budget.namespace, budget.name), set()) for budget in self._of
         ]
         self._left = [
             budget.allowed - len(names) + len(budget.disrupted)
@@ -208,16 +213,19 @@ class _Budgets:
 
     def take(self, pods: Iterable[Pod]) -> bool:
         """Whether all of them may go; if so they are counted."""
-        left, names = list(self._left), [set(found) for found in self._names]
-        for pod in pods:
+        taken: list[tuple[int, str]] = []
+        for pod in pods if self._of else ():
             for at, budget in enumerate(self._of):
-                if covers(budget, pod, self._release) and pod.name not in names[at]:
-                    left[at] -= 1
-                    names[at].add(pod.name)
-                    if left[at] < 0:
-                        return False
-        self._left, self._names = left, list(names)
-        return True
+                if covers(budget, pod, self._release) and pod.name not in self._names[at]:
+                    self._left[at] -= 1
+                    self._names[at].add(pod.name)
+                    taken.append((at, pod.name))
+        if all(self._left[at] >= 0 for at, _ in taken):
+            return True
+        for at, name in taken:
+            self._left[at] += 1
+            self._names[at].discard(name)
+        return False
 
 
 def _amounts(pod: Pod, names: Iterable[str]) -> dict[str, int]:

@@ -155,6 +155,11 @@ def budget(allowed: int, *, name: str = "b") -> DisruptionBudget:
     return DisruptionBudget("default", name, LabelSelector(), allowed)
 
 
+def test_of_hundreds_on_one_node_the_cheapest_go_and_no_more_than_must() -> None:
+    cluster = Cluster(*(offline(f"p{number:03}", 8, ran_s=10 + number) for number in range(500)))
+    assert names(cluster.choose(1600)) == [f"p{number:03}" for number in range(200)]
+
+
 def test_disruption_budgets_are_never_violated_and_those_kept_are_named() -> None:
     pods = [offline(f"p{number}", ran_s=10 + number) for number in range(3)]
     choice = Cluster(*pods, budgets=(budget(1),)).choose(2500)
