@@ -77,7 +77,7 @@ class NodeBook:
         self.used["pods"] = self.used.get("pods", 0) + 1
         if clash:
             yield "misplaced", "its host port is taken there"
-        offered = self._offered(time_s)
+        offered = self.facts.allocatable if self.facts else {}
         unseen = self._unseen(time_s)
         for name in [*pod.requests, "pods"]:
             if name in pod.by_claim and not offered.get(name):
@@ -88,14 +88,6 @@ class NodeBook:
             if self.used[name] - unseen.get(name, 0) > has:
                 yield "overcommitted", f"{name}: {self.used[name]} used of {has}"
         yield from self._add_devices(uid, pod, annotations)
-
-    def _offered(self, time_s: float) -> Amounts:
-        """What the node has, by whichever of its states anybody may have seen."""
-        most: Amounts = {}
-        for facts in self.seen(time_s):
-            for name, value in facts.allocatable.items():
-                most[name] = max(most.get(name, 0), value)
-        return most
 
     def _add_devices(self, uid: str, pod: PodFacts, annotations: dict[str, str]) -> Iterator[tuple[str, str]]:
         milli = pod.gpu_milli
