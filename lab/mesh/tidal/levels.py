@@ -27,12 +27,12 @@ ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5500, 5000
 class Levels:
     """Seconds, cores and shares. ``nodes``: with two GPUs are as many as the offline pool has."""
 
-    nodes: int = 12
+    nodes: int = 6
     cores: int = 104
     memory_bytes: int = 512 * GIB
     gpus_each: int = 2
     online_nodes_share: float = 2 / 3
-    """Of two static pools: 8 of 12 nodes, without GPUs, since 62 % of all cores must fit there at once."""
+    """Of two static pools: 4 of 6 nodes, without GPUs, since 62 % of all cores must fit there at once."""
     requests_share: float = 0.50
     """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
@@ -53,7 +53,7 @@ class Levels:
     """Jobs of each kind that wait for their first worker, at any time."""
     gpu_workers: int = 2
     plain_workers: int = 2
-    """Most workers of a job with GPUs (a quarter of them all) and without; larger ones of the trace are left out."""
+    """Most workers of a job with GPUs (half of them all) and without; larger ones of the trace are left out."""
     executor_millis: int = 8000
     """A worker without a GPU that asks for more is played as several: openb's ask for 8 to 32 cores at once, and what
     runs on lent room comes in executors."""
@@ -70,9 +70,10 @@ class Levels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=75.0))
-    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. 70 % leaves a tenth of each node below the
-    line for what demand rises until somebody has left."""
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=78.0, window_s=900.0))
+    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so 78 % leaves
+    room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes
+    and goes within minutes is not lent."""
 
     @property
     def gpu_nodes(self) -> int:

@@ -24,6 +24,8 @@ LEVELS = Levels(
     nodes=3, hours=0.5, warm_up_s=600.0, backlog=3, rule=LendingRule(cpu_percent=75.0, window_s=60.0)
 )  # fmt: skip
 RISE_S = 900
+RISEN = slice(int(RISE_S / LEVELS.step_s) + 3, int(RISE_S / LEVELS.step_s) + 9)
+"""Steps after the rise, grace and a reading apart."""
 ONE_AGENT, FOUR = Agents(1), Agents(4)
 
 
@@ -61,15 +63,15 @@ def test_what_services_do_not_use_is_lent_and_given_back_as_demand_rises(agents)
     assert len(lent.gave_way) > 0
     assert max(lent.gave_way) <= 5.0
     assert lent.series.offline[-1] < max(lent.series.offline)
-    assert max(used(lent)[-20:]) <= LEVELS.line
+    assert max(used(lent)[RISEN]) <= LEVELS.line
     assert violated(lent) < violated(play(LENT, giving_way=False)) - 0.05
 
 
 def test_where_nobody_gives_way_nodes_stay_over_what_they_lend_and_services_pay_for_it():
     stubborn = play(LENT, giving_way=False)
-    assert stubborn.evictions == 0
+    assert max(stubborn.gave_way) > suite.WITHIN_S
     assert violated(stubborn) > 0.1
-    assert max(used(stubborn)[-20:]) > LEVELS.line
+    assert min(used(stubborn)[RISEN]) > LEVELS.line
 
 
 def test_services_alone_and_in_a_pool_of_their_own_are_served_alike():
