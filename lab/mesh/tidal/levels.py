@@ -70,8 +70,8 @@ class Levels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=78.0, window_s=900.0))
-    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so 78 % leaves
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=75.0, window_s=900.0))
+    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so 75 % leaves
     room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes
     and goes within minutes is not lent."""
 
