@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from lab.environments.placement import PlacementEnv
-from lab.mesh.world import Agents, CoreSettings, MeshWorld
+from lab.mesh.world import Agents, MeshWorld
+from services.coordinator.core.state import CoreSettings
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.model.pod import Pod

@@ -55,7 +55,7 @@ class Workload:
     @property
     def expected(self) -> int:
         """Pods that come of it, those of Jobs included."""
-        return len(self.pods) + sum(one["spec"]["parallelism"] for one in self.before if one["kind"] == "Job")
+        return len(self.pods) + sum(int(one["spec"]["parallelism"]) for one in self.before if one["kind"] == "Job")
 
     def extra(self) -> Iterator[Arrival]:
         """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""

@@ -138,9 +138,9 @@ class Day:
         self._heard()
         self._let_go()
         demand = self._demand[:, int(at_s) % DAY_S]
-        for service, uid, node in self._due():
-            self._ready[service, node] += 1
-            self._on[uid] = service, node
+        for row, uid, node in self._due():
+            self._ready[row, node] += 1
+            self._on[uid] = row, node
         before = moment(demand, self._ready, self._offline_cores(), levels)
         for number, service in enumerate(self.services):
             ready = int(self._ready[number].sum())
