@@ -190,6 +190,15 @@ async def another_that_takes_it_over_has_it_alone(lender: Lender) -> None:
     assert await lender.managers() == {"vc-agent"}
 
 
+async def another_that_lends_under_other_names_has_the_node_alone(lender: Lender) -> None:
+    await lender.lend(3500, 10**9)
+    await lender.patch({part: {"example.com/batch-cpu": "7k"} for part in both("", "")}, manager="their-agent")
+    assert await lender.lend(3500, 10**9, certain=False) == "their-agent"
+    status = (await lender.node())["status"]
+    assert {name for name in status["allocatable"] if "batch-" in name} == {"example.com/batch-cpu"}
+    assert await lender.managers() == {"their-agent"}
+
+
 async def who_says_the_same_as_we_has_it_alone(lender: Lender) -> None:
     await lender.patch(both("3500", "5"), manager="koord-manager")
     assert await lender.lend(3500, 5) == "koord-manager"
@@ -236,6 +245,7 @@ SCENES: tuple[Callable[[Lender], Awaitable[None]], ...] = (
     a_new_leader_goes_on_with_ours,
     another_managers_value_is_never_written,
     another_that_takes_it_over_has_it_alone,
+    another_that_lends_under_other_names_has_the_node_alone,
     who_says_the_same_as_we_has_it_alone,
     a_kubelet_beside_another_manager_is_no_way_in,
     switched_off_takes_away_ours_and_leaves_anothers,

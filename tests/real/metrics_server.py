@@ -25,12 +25,15 @@ GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 RESOURCES = {
     "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}",
     "resources": [
-        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]}
+        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]},
+        {"name": "nodes", "singularName": "node", "namespaced": False, "kind": "NodeMetrics", "verbs": ["get", "list"]},
     ],
 }  # fmt: skip
 
 
 USAGE = "conclave.io/usage"
+SYSTEM = (100, 2**28)
+"""Milli-cores and bytes that every node uses beside its pods."""
 
 
 class MetricsServer:
@@ -51,11 +54,36 @@ class MetricsServer:
         if parts[:4] == ["apis", GROUP, VERSION, "namespaces"] and parts[5:] == ["pods"]:
             items = [one for pod in self._pods(parts[4], query) if (one := self._metrics(pod)) is not None]
             return {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
+        if parts[3:] == ["pods"]:
+            items = [one for pod in self._read("pods", query) if (one := self._metrics(pod)) is not None]
+            return {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
+        if parts[3:] == ["nodes"]:
+            items = self._of_nodes()
+            return {"kind": "NodeMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
         return None
 
+    def _of_nodes(self) -> list[dict[str, Any]]:
+        """What pods that say so use, and ``SYSTEM`` beside them."""
+        used = {node["metadata"]["name"]: list(SYSTEM) for node in self._read("nodes", "")}
+        for pod in self._read("pods", ""):
+            node, told = pod["spec"].get("nodeName"), pod["metadata"].get("annotations", {}).get(USAGE)
+            if told is not None and node in used and pod["status"].get("phase") == "Running":
+                _, millicores, amount, *_ = json.loads(told)["u"][0]
+                used[node][0] += millicores
+                used[node][1] += amount
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return [
+            {"metadata": {"name": name}, "timestamp": time, "window": "1s",
+             "usage": {"cpu": f"{cpu}m", "memory": str(memory)}}
+            for name, (cpu, memory) in used.items()
+        ]  # fmt: skip
+
     def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
+        return self._read(f"namespaces/{namespace}/pods", query)
+
+    def _read(self, path: str, query: str) -> list[dict[str, Any]]:
         asked = urllib.request.Request(
-            f"{self._plane.url}/api/v1/namespaces/{namespace}/pods?{query}",
+            f"{self._plane.url}/api/v1/{path}?{query}",
             headers={"Authorization": f"Bearer {self._plane.token}"},
         )
         with urllib.request.urlopen(asked, context=self._client, timeout=10) as found:

@@ -16,6 +16,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -27,6 +28,7 @@ from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.field_owners import OWNED_NODES, OwnedNode, owners
 from shared.kube.pod_metrics import PATH, decode_pod_metrics
 from shared.kube.resources import Resource
+from shared.model.qos import is_lent
 
 log = structlog.get_logger()
 
@@ -36,7 +38,13 @@ EVERY_S = 1.0
 SLICE = 64
 """Nodes that are judged, and thousands of pods taken in, without a pause for the leader's other work."""
 IN_FLIGHT = 8
+PODS_PER_S = 2000.0
+"""So many pods' metrics are read a second at most: they come as one list, which takes some 10 us a pod."""
 REFUSED_S = 300.0
+SILENT_S = 2.0
+"""How long nothing is written after the API server has not answered."""
+UNCERTAIN = 100
+"""While lending is off so many nodes are asked at each look whether what they lend is ours."""
 FIRST_S = 60.0
 """How long a new leader waits to hear what pods use, before it judges nodes without."""
 KUBELET = "kubelet"
@@ -85,7 +93,7 @@ async def follow_pods(
     """Read what all pods use while ``wanted()``; eternal. A cluster without that API is asked rarely and told once."""
     told = False
     while True:
-        pause_s = every_s()
+        pause_s = max(every_s(), len(uses) / PODS_PER_S)
         if wanted():
             try:
                 body = await api.read("list pod metrics", PATH)
@@ -107,13 +115,14 @@ async def _take(uses: PodUses, body: bytes, wall_s: float, now_s: float) -> None
     except KubeError as error:
         log.info("pod_metrics_unread", error=error)
         return
+    named = set()
     for number, metric in enumerate(entries):
         if metric is not None:
             uses.take(metric, wall_s=wall_s, now_s=now_s)
+            named.add(metric.key)
         if number % (16 * SLICE) == 0:
             await asyncio.sleep(0)
-    uses.forget(now_s)
-    uses.answered = True
+    uses.keep(named)
 
 
 class LoanWrites:
@@ -141,7 +150,7 @@ class LoanWrites:
 
     @property
     def resting(self) -> bool:
-        """Whether the API server has said that we may not write."""
+        """Whether the API server has said that we may not write, or says nothing."""
         return self._clock() < self._again_s
 
     async def write(self, works: Iterable[LoanWrite]) -> None:
@@ -163,6 +172,7 @@ class LoanWrites:
                 else:
                     log.info("node_loan_failed", node=work.node, error=error)
             except KubeError as error:
+                self._again_s = self._clock() + SILENT_S
                 log.info("node_loan_failed", node=work.node, error=error)
 
     async def _carry_out(self, work: LoanWrite) -> None:
@@ -182,7 +192,7 @@ class LoanWrites:
         manager = self._other_on(after)
         if manager:  # it said the same as we do
             await self._leave(work, manager, after)
-        elif work.amounts is None and self._there(after):
+        elif work.amounts is None and lent_names(after):
             self._ledger.owned_by(work.node, KUBELET, self._clock())
 
     async def _read(self, work: LoanWrite) -> str:
@@ -195,13 +205,10 @@ class LoanWrites:
             await self._leave(work, manager, node)
         return "" if manager else node.metadata.resource_version
 
-    def _there(self, node: OwnedNode) -> bool:
-        return any(name in (node.status.allocatable or {}) for name in self._ledger.names)
-
     def _other_on(self, node: OwnedNode) -> str:
-        """Who but us and a kubelet lends on the node; "" for nobody."""
-        found = owners(node, self._ledger.names)
-        if self._there(node) and not found:
+        """Who but us and a kubelet lends on the node, under whatever names: it is the same room; "" for nobody."""
+        found = owners(node, {*lent_names(node), *self._ledger.names})
+        if lent_names(node) and not found:
             return NOBODY
         return min(found - {self._manager, KUBELET}, default="")
 
@@ -234,6 +241,11 @@ class LoanWrites:
         if self._ledger.on and str(error.status) not in self._told:
             self._told.add(str(error.status))
             log.warning("node_loans_refused", node=work.node, error=error, remedy=REMEDY)
+
+
+def lent_names(node: OwnedNode) -> set[str]:
+    """Under which names it lends."""
+    return {name for part in (node.status.capacity, node.status.allocatable) for name in part or () if is_lent(name)}
 
 
 def status_of(names: Iterable[str], work: LoanWrite) -> dict[str, dict[str, str]]:
@@ -273,6 +285,7 @@ async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[]
     """Of all nodes, with pauses for the leader's other work."""
     table, used, pods_on = core.state.cache.table, core.variants.used, core.state.cluster.index.pods_on
     found: list[LoanWrite] = []
+    uncertain = 0
     for number, name in enumerate(list(table.row_of)):
         if number % SLICE == 0:
             await asyncio.sleep(0)
@@ -286,8 +299,11 @@ async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[]
             if not ledger.stale(node, used.get(name), now_s, generation=generation):
                 continue
             pods = list(pods_on(name))
-            ledger.look(node, pods, used.get(name), lambda key, now_s=now_s: uses.get(key, now_s), now_s)
+            ledger.look(node, pods, used.get(name), partial(uses.get, now_s=now_s), now_s)
         work = ledger.due(node, now_s)
         if work is not None:
             found.append(work)
+            uncertain += not work.certain
+            if not ledger.on and uncertain >= UNCERTAIN:
+                break
     return found

@@ -21,7 +21,7 @@ from services.coordinator.lending.window import Window
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.qos import LENT_DOMAIN, lent_cpu, lent_memory
+from shared.model.qos import LENT_DOMAIN, is_lent, lent_cpu, lent_memory
 from shared.scheduling.lending.rule import LendingRule
 
 LOOK_S = 15.0
@@ -119,19 +119,26 @@ class LoanLedger:
 
     def due(self, node: Node, now_s: float) -> LoanWrite | None:
         """What is to be written of the node now, if anything."""
-        there = self.there(node)
-        if not self.on and not there:
+        there, other_names = self.there(node), self._other_names(node)
+        if not self.on and not (there or other_names):
             return None
         standing = self._standing(node, now_s)
         standing.has = self._amounts(there)
-        if standing.foreign and (not there or now_s >= standing.ask_s):
+        if standing.foreign and (not (there or other_names) or now_s >= standing.ask_s):
             standing.foreign = ""
         if standing.foreign or now_s < standing.rest_s:
             return None
+        certain = not other_names and (standing.ours or not there)
         if not self.on:
-            return LoanWrite(node.name, None, certain=standing.ours)
+            return LoanWrite(node.name, None, certain)
         amounts = self._wanted(standing, there, now_s)
-        return LoanWrite(node.name, amounts, certain=standing.ours or not there) if amounts is not None else None
+        if amounts is None and other_names:
+            amounts = standing.has  # whoever lends there lends the same room: one of the two stops
+        return LoanWrite(node.name, amounts, certain) if amounts is not None else None
+
+    def _other_names(self, node: Node) -> bool:
+        """Whether it lends under names that are not ours (now)."""
+        return any("/" in name and name not in self.names and is_lent(name) for name in node.allocatable)
 
     def there(self, node: Node) -> dict[str, int]:
         """What the node says it lends."""
@@ -171,7 +178,8 @@ class LoanLedger:
         """The value of the node is another manager's."""
         standing = self._nodes.get(name)
         if standing is not None:
-            standing.foreign, standing.ours, standing.ask_s = manager, False, now_s + ASK_AGAIN_S
+            standing.foreign, standing.ours = manager, False
+            standing.ask_s = now_s + ASK_AGAIN_S if self.on else math.inf
 
     def other_on(self, name: str) -> str:
         """Who else lends on the node; "" for nobody that we know of."""

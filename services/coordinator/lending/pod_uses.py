@@ -6,6 +6,8 @@ is new once, when it is first seen, and grows old from then on: a source that st
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import Struct
 
 from shared.kube.pod_metrics import PodMetric
@@ -41,9 +43,10 @@ class PodUses:
         at_s = now_s - max(0.0, wall_s - metric.at_s)
         self._known[metric.key] = KnownUse(metric.at_s, at_s, (metric.cpu_millis, metric.memory_bytes))
 
-    def forget(self, now_s: float) -> None:
-        """Leave out what is not known any more."""
-        self._known = {key: one for key, one in self._known.items() if now_s - one.at_s < STALE_S}
+    def keep(self, named: Collection[str]) -> None:
+        """Leave out all but these, which the source has just told of."""
+        self._known = {key: one for key, one in self._known.items() if key in named}
+        self.answered = True
 
     def get(self, key: str, now_s: float) -> KnownUse | None:
         """What the pod uses; None where nobody says so now."""

@@ -41,8 +41,11 @@ async def follow(
     wanted: Callable[[], bool],
     post: Callable[[Event], None],
 ) -> None:
-    """Read every ``every_s()`` seconds while ``wanted()``; eternal. ``retuned`` is set when ``every_s`` has changed."""
+    """Read every ``every_s()`` seconds while ``wanted()``; eternal. ``retuned`` is set when ``every_s`` has changed.
+
+    What a server tells again is not new: one that stands still with a clock ahead of ours would be for ever."""
     told = False
+    seen: dict[str, float] = {}
     while True:
         least_s = 0.0
         if wanted():
@@ -56,7 +59,9 @@ async def follow(
                 log.info("metrics_unread", error=error)
             else:
                 told = False
-                post(NodesMeasured(samples_of(metrics, time.time())))
+                news = [one for one in metrics if seen.get(one.node) != one.at_s]
+                seen = {one.node: one.at_s for one in metrics}
+                post(NodesMeasured(samples_of(news, time.time())))
         await _pause(every_s, least_s, retuned)
 
 

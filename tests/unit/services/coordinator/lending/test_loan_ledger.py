@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from services.coordinator.lending.ledger import LoanLedger
 from shared.scheduling.lending.rule import LendingRule
 from tests.unit.services.coordinator.lending.scene import CPU, GB, MEMORY, RULE, LendingScene
@@ -75,6 +77,27 @@ def test_a_node_of_anothers_is_left_alone_until_its_value_is_gone() -> None:
     assert scene.shown.why == "koord-manager writes it; we leave it alone"
     scene.show(None)
     assert [work.amounts for work in scene.play(20)] == [(4000, 45 * GB)]
+
+
+def test_a_node_that_lends_under_other_names_too_is_asked_about_and_left() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.node = replace(scene.node, allocatable={**scene.node.allocatable, "example.com/batch-cpu": 5000})
+    (work,) = scene.play(10)
+    assert (work.amounts, work.certain) == ((4000, 45 * GB), False)
+    scene.ledger.owned_by("n", "their-agent", scene.now_s)
+    assert scene.play(400) == []
+
+
+def test_while_lending_is_off_a_node_of_anothers_is_asked_about_once() -> None:
+    scene = LendingScene(on=False)
+    scene.show((9000, 90 * GB))
+    work = scene.ledger.due(scene.node, scene.now_s)
+    assert work is not None
+    assert not work.certain
+    scene.ledger.owned_by("n", "koord-manager", scene.now_s)
+    scene.now_s += 1e6
+    assert scene.ledger.due(scene.node, scene.now_s) is None
 
 
 def test_where_nothing_is_lent_and_nothing_said_nothing_is_written() -> None:

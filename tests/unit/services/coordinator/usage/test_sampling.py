@@ -116,6 +116,13 @@ async def test_an_answer_that_is_lost_is_asked_for_again() -> None:
     assert isinstance(posted[0], NodesMeasured)
 
 
+async def test_what_a_server_tells_again_is_not_new() -> None:
+    """Its clock is far ahead of ours: each answer would be of now, for ever."""
+    standing, moved = [NodeMetric("n0", 4e9, 1, 1)], [NodeMetric("n0", 4e9 + 15, 1, 1)]
+    posted = await run_until(Metrics(standing, standing, moved), events=3)
+    assert [len(event.samples) for event in posted] == [1, 0, 1]
+
+
 async def test_nothing_is_asked_that_nobody_wants_and_an_unserved_api_only_once() -> None:
     for api, wanted in ((Metrics([]), False), (Metrics(KubeRejected("404", status=404)), True)):
         following = asyncio.create_task(

@@ -1,0 +1,196 @@
+"""Writes of what nodes lend, when the API server refuses, is busy or silent; what it takes: ``tests/node_loans.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import CapturingLogger
+
+from services.coordinator.io import loan_writes
+from services.coordinator.io.loan_writes import REFUSED_S, SILENT_S, LoanWrites, follow_pods, manager_of
+from services.coordinator.lending.ledger import LoanLedger, LoanWrite
+from services.coordinator.lending.pod_uses import PodUses
+from shared.errors import KubeRejected, KubeUnknown
+from shared.kube.field_owners import OwnedNode
+from shared.model.node import Node
+from shared.scheduling.lending.rule import LendingRule
+from tests.patience import PATIENCE_S
+
+OURS = manager_of("conclave")
+WORK = LoanWrite("n", (3500, 10), certain=True)
+CONFLICT = KubeRejected("Apply failed with 1 conflict", status=409, reason="Conflict")
+
+
+def node(*managers: str) -> OwnedNode:
+    """It lends, by these."""
+    fields = {"f:status": {"f:allocatable": {"f:kubernetes.io/batch-cpu": {}}}}
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": "n",
+                "resourceVersion": "7",
+                "managedFields": [{"manager": one, "fieldsV1": fields} for one in managers],
+            },
+            "status": {"allocatable": {"kubernetes.io/batch-cpu": "5"}},
+        },
+        OwnedNode,
+    )
+
+
+class Api:
+    """``answers`` to applies in turn, the last for ever; ``there``: what a GET finds."""
+
+    def __init__(self, *answers: Exception | OwnedNode, there: OwnedNode | None = None) -> None:
+        self.answers = list(answers)
+        self.there = there
+        self.applied_: list[dict[str, Any]] = []
+
+    async def get(self, resource: Any, *, namespace: str, name: str) -> Any:
+        return self.there
+
+    async def applied(self, resource: Any, **call: Any) -> Any:
+        self.applied_.append(call)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Scene:
+    def __init__(self, api: Api, **given: Any) -> None:
+        self.now_s = 0.0
+        self.ledger = LoanLedger(LendingRule(), on=True)
+        self.ledger.stale(Node("n"), None, 0.0)
+        self.writes = LoanWrites(api, self.ledger, manager=OURS, clock=lambda: self.now_s, **given)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    """What is logged."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(loan_writes, "log", logger)
+    return logger
+
+
+def events(logger: CapturingLogger) -> list[str]:
+    return [call.args[0] for call in logger.calls]
+
+
+@pytest.mark.parametrize("status", [401, 403, 405, 415, 422])
+async def test_where_the_role_may_not_write_it_rests_and_says_so_once(status: int, told: CapturingLogger) -> None:
+    api = Api(KubeRejected("no", status=status))
+    scene = Scene(api)
+    for _ in range(3):
+        await scene.writes.write([WORK] * 20)
+        assert scene.writes.resting
+        scene.now_s += REFUSED_S
+        assert not scene.writes.resting
+    assert events(told) == ["node_loans_refused"]
+    assert len(api.applied_) == 3 * 1
+
+
+@pytest.mark.parametrize("error", [KubeUnknown("silent"), KubeRejected("busy", status=429)])
+async def test_a_write_of_unknown_outcome_is_left_to_the_next_look(error: Exception, told: CapturingLogger) -> None:
+    api = Api(error)
+    scene = Scene(api)
+    await scene.writes.write([WORK])
+    assert events(told) == ["node_loan_failed"]
+    assert len(api.applied_) == 1
+    scene.now_s += SILENT_S
+    assert not scene.writes.resting
+
+
+async def test_an_api_server_that_is_silent_keeps_no_look_waiting_for_every_node() -> None:
+    api = Api(KubeUnknown("silent"))
+    await Scene(api).writes.write([WORK] * 1000)
+    assert len(api.applied_) == 1
+
+
+async def test_a_conflict_with_a_kubelet_is_forced_on_the_node_as_it_was_read() -> None:
+    api = Api(CONFLICT, node(OURS), there=node(OURS, "kubelet"))
+    await Scene(api).writes.write([WORK])
+    assert [call["force"] for call in api.applied_] == [False, True]
+    assert api.applied_[1]["body"]["metadata"] == {"resourceVersion": "7"}
+
+
+async def test_a_conflict_with_another_manager_is_never_forced(told: CapturingLogger) -> None:
+    api = Api(CONFLICT, there=node("kubelet", "koord-manager"))
+    scene = Scene(api)
+    await scene.writes.write([WORK])
+    await scene.writes.write([WORK])
+    assert not any(call["force"] for call in api.applied_)
+    assert scene.ledger.other_on("n") == "koord-manager"
+    assert events(told) == ["node_loan_of_another"]
+
+
+async def test_a_value_that_nobody_owns_is_anothers() -> None:
+    api = Api(node(OURS), there=node())
+    scene = Scene(api)
+    await scene.writes.write([LoanWrite("n", (3500, 10), certain=False)])
+    assert api.applied_ == []
+    assert scene.ledger.other_on("n") == loan_writes.NOBODY
+
+
+async def test_a_leader_whose_term_has_ended_writes_nothing(told: CapturingLogger) -> None:
+    api = Api(node(OURS))
+    await Scene(api, may_act=lambda: False).writes.write([WORK])
+    assert api.applied_ == []
+    assert events(told) == ["node_loan_failed"]
+
+
+async def test_taking_away_applies_empty_maps_and_never_nothing() -> None:
+    api = Api(msgspec.convert({"metadata": {"name": "n"}}, OwnedNode))
+    await Scene(api).writes.write([LoanWrite("n", None, certain=True)])
+    assert [call["body"] for call in api.applied_] == [{"status": {"capacity": {}, "allocatable": {}}}]
+
+
+class Metrics:
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = asyncio.Event()
+
+    async def read(self, route: str, path: str) -> bytes:
+        if len(self.answers) == 1:
+            self.asked.set()
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def followed(api: Metrics) -> PodUses:
+    """Until the last answer was asked for."""
+    uses = PodUses()
+    task = asyncio.create_task(
+        follow_pods(
+            api, uses, every_s=lambda: 0.0, wanted=lambda: True, clock=lambda: 0.0, wall=lambda: 60.0
+        )  # type: ignore[arg-type]
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE_S):
+        await api.asked.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return uses
+
+
+LIST = (
+    b'{"items":[{"metadata":{"name":"p","namespace":"d"},"timestamp":"1970-01-01T00:01:00Z",'
+    b'"containers":[{"usage":{"cpu":"1","memory":"1"}}]}]}'
+)
+
+
+async def test_before_the_first_word_of_pods_nobody_counts_as_unmeasured() -> None:
+    assert not (await followed(Metrics(KubeUnknown("silent"), KubeUnknown("silent")))).answered
+    assert (await followed(Metrics(LIST, LIST))).answered
+    assert (await followed(Metrics(KubeRejected("not found", status=404)))).answered  # there is none
+
+
+async def test_an_answer_that_is_none_keeps_what_is_known(told: CapturingLogger) -> None:
+    uses = await followed(Metrics(LIST, b"<html>", KubeUnknown("silent")))
+    assert len(uses) == 1
+    assert "pod_metrics_unread" in events(told)
