@@ -314,11 +314,13 @@ class Preemptor:
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
 
     def _spares(self, pod: Pod) -> int | None:
-        """How many members the gang of an offline pod can do without; it goes whole else."""
-        state = self._state
-        members = state.groups.members.get(pod.group) if pod.offline is not None else None
-        least = state.groups.keeps(pod.group) - state.groups.ran(pod.group) if members is not None else 0
-        return len(members.bound) - least if members is not None and least > 1 else None
+        """How many members the gang of an offline pod can do without, beside those that leave; it goes whole else."""
+        groups, index = self._state.groups, self._state.cluster.index
+        members = groups.members.get(pod.group) if pod.offline is not None else None
+        if members is None or (least := groups.keeps(pod.group) - groups.ran(pod.group)) <= 1:
+            return None
+        standing = (one for uid in members.bound if (one := index.get(uid)) is not None)
+        return sum(1 for one in standing if one is pod or not self.nominations.leaves(one)) - least
 
     def _conclude(self, group: ParkedGroup, search: _Search) -> None:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import State
+from shared.model.qos import is_lent
 from shared.model.queue import QueueCondition, QueueStatus
 from shared.model.resources import at_least_text, at_most_text, quantity_text
 from shared.scheduling.queues.nodes import Line, Node, lines_of
@@ -88,12 +89,13 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
 
 
 def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]:
-    """Limits of what no node has: most often a name that is misspelt. While there is no node nothing is known."""
+    """Limits of what no node has: most often a name that is misspelt. While there is no node nothing is known, and what
+    is lent may be none for a while."""
     if not any(tree.capacity.values()):
         return
     queue, there = node.queue, [name for name, amount in tree.capacity.items() if amount]
     for field, limits in (("maximum", queue.maximum), ("borrowingLimit", queue.borrowing or {})):
-        for name in sorted(limits.keys() - set(there)):
+        for name in sorted(name for name in limits.keys() - set(there) if not is_lent(name)):
             close = get_close_matches(name, there, n=1)
             meant = f"did you mean {close[0]}?" if close else "correct the name, or add nodes that have it"
             yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"

@@ -142,6 +142,25 @@ def test_a_gang_that_would_break_is_preempted_after_lone_pods_and_whole(minimum:
         assert sorted(scene.evicted) == [*gone, *first]
 
 
+def test_what_a_gang_can_spare_is_not_taken_twice_at_once() -> None:
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene = full()
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    for number in range(5):
+        scene.add_node(make_node(f"n{number}").node())
+    for number in range(3):
+        scene.add_pod(replace(offline(f"g{number}").on(f"n{number}").pod(), group=key))
+    for number in range(2):
+        scene.add_pod(offline(f"lone{number}").on(f"n{3 + number}").pod())
+    scene.run()
+    scene.keep_victims = True
+    for number in range(3):
+        scene.add_pod(online(f"one{number}").pod())
+    scene.run(until_s=15)
+    assert sorted(uid[4:5] for uid in scene.evicted) == ["g", "l", "l"]
+
+
 def test_who_is_protected_is_preempted_once_its_time_is_over() -> None:
     scene = full(offline("a", ran_s=100), settings=replace_settings(130.0))
     scene.add_pod(online().pod())

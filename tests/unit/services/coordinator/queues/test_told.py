@@ -98,6 +98,12 @@ def test_a_limit_of_a_resource_that_no_node_has_is_told_until_it_is_corrected() 
     assert consistent(scene, "a") == ("True", "NothingToCorrect", "")
 
 
+def test_a_limit_of_what_is_lent_is_no_mistake_while_nothing_is() -> None:
+    scene = scene_with(Queue("a", maximum={"kubernetes.io/batch-cpu": 4000}))
+    scene.run(until_s=10)
+    assert consistent(scene, "a")[0] == "True"
+
+
 def test_while_there_is_no_node_no_resource_is_called_unknown() -> None:
     scene = scene_with(Queue("a", maximum=cpus(4)), nodes=0)
     scene.run(until_s=5)
