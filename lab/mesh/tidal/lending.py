@@ -37,9 +37,10 @@ class Lending:
         """(name, cores, bytes) that each node uses, and each pod by ``namespace/name``: judge all nodes by it."""
         world = self._world
         now = world.now
-        for key, cores, memory in pods:
-            self._uses.take(PodMetric(key, now, round(cores * 1000), round(memory)), wall_s=now, now_s=now)
-        self._uses.forget(now)
+        told = {key: PodMetric(key, now, round(cores * 1000), round(memory)) for key, cores, memory in pods}
+        for metric in told.values():
+            self._uses.take(metric, wall_s=now, now_s=now)
+        self._uses.keep(told)
         samples = tuple(NodeSample(name, 0.0, round(cores * 1000), round(memory)) for name, cores, memory in nodes)
         world.tell(NodesMeasured(samples))
         world.rest()
