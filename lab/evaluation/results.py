@@ -110,6 +110,8 @@ class SuiteResult:
     """What a reader must know beside the figures: a trace that was missing, how devices are chosen."""
     distributions: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     """By what it is of ("completion, hours, load 1.0"), then by policy: the quantiles, evenly from 0 to 1."""
+    over_day: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    """By what it is of ("CPU used, percent"), then by policy: the mean over the seeds at equal parts of a day."""
 
     def __post_init__(self) -> None:
         for policy, metrics in self.policies.items():
@@ -157,6 +159,7 @@ class _Document(msgspec.Struct):
     card_digests: dict[str, str]
     notes: tuple[str, ...]
     distributions: dict[str, dict[str, tuple[float, ...]]] = {}
+    over_day: dict[str, dict[str, tuple[float, ...]]] = {}
 
 
 def from_json(document: Any) -> SuiteResult:
@@ -170,7 +173,7 @@ def from_json(document: Any) -> SuiteResult:
     policies = {name: policy.metrics for name, policy in found.policies.items()}
     return SuiteResult(
         found.suite, found.command, found.seeds, policies, found.paired, found.goals, found.card_digests, found.notes,
-        found.distributions,
+        found.distributions, found.over_day,
     )  # fmt: skip
 
 

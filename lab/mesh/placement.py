@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from lab.environments.placement import PlacementEnv
 from lab.mesh.world import Agents, MeshWorld
+from services.coordinator.core.state import CoreSettings
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -43,9 +44,12 @@ class Named:
         """As the pointer names it."""
         return ref_of(self.name) if self.weights is None else reference(self.weights)
 
-    def world(self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED) -> MeshWorld:
-        """A mesh at rest that decides by it. ``power``: what the nodes draw."""
-        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power)
+    def world(
+        self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED,
+        settings: CoreSettings | None = None,
+    ) -> MeshWorld:  # fmt: skip
+        """A mesh at rest that decides by it. ``power``: what the nodes draw, where no ``settings`` say it."""
+        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power, settings=settings)
 
 
 class MeshDecider:

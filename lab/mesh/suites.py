@@ -17,6 +17,7 @@ from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, 
 from lab.mesh import openb, thesis, unlike_use
 from lab.mesh.measured import NOBODY, SENSORS
 from lab.mesh.placement import MeshDecider, Named
+from lab.mesh.tidal import suite as tidal
 from lab.mesh.world import Agents
 from lab.suites import deepsets
 from lab.suites.openb import power_goals, read_traces
@@ -182,4 +183,5 @@ SUITES: Mapping[str, Callable[[SuiteInput, Agents, Progress], SuiteResult]] = {
     "thesis": _thesis,
     "deepsets": _deepsets,
     "openb": _openb,
+    "tidal": lambda given, agents, progress: tidal.run_suite(given, progress, agents),
 }

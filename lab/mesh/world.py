@@ -25,16 +25,27 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.errors import ConfigError
-from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
+from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
 from shared.scheduling.cycle.profile import Profile
 from shared.turns import Log, Tick
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
-from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
+from shared.wire.messages import (
+    Decisions,
+    EvictionOutcome,
+    EvictionReason,
+    EvictionResult,
+    Offer,
+    Plan,
+    PlanResult,
+    ViewAck,
+    ViewUpdate,
+)
 from shared.wire.records import AgentRecord, PolicyPointer, PolicyRef
 
 PER_NODE = "per-node"
@@ -71,9 +82,19 @@ class Agents:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pod was asked to leave at ``at_s``, and is terminating since."""
+
+    at_s: float
+    uid: str
+    reason: EvictionReason
+
+
 class MeshWorld:
     """``add`` pods, ``remove`` them, ``tell`` what sensors read, ``rest``; ``node_of`` says where a pod is bound.
-    ``power``: what the nodes draw, where no ``settings`` say it."""
+    ``power``: what the nodes draw, where no ``settings`` say it. A pod that is evicted is terminating and among
+    ``asked`` until whoever plays its kubelet removes it."""
 
     def __init__(
         self, nodes: Sequence[Node], agents: Agents, make: Callable[[], Policy], ref: PolicyRef, *, seed: int,
@@ -94,6 +115,8 @@ class MeshWorld:
         self.nodes = {node.name: node for node in nodes}
         self.bindings: list[tuple[str, str]] = []
         """(uid, node), in the order in which they were made."""
+        self.asked: list[Asked] = []
+        """Who was asked to leave, in this order; whoever reads them may clear them."""
         self.offers = self.offer_bytes = 0
         """Messages that asked agents, and what they came to."""
         self._revision = 1000
@@ -122,10 +145,24 @@ class MeshWorld:
         del self.pods[uid]
         self._both(PodDeleted(uid))
 
+    def show(self, uid: str, **changes: object) -> None:
+        """A pod is another now: it runs, or says something new of itself."""
+        self._show(replace(self.pods[uid], **changes))
+
+    def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION) -> None:
+        """Somebody asks the pod to leave."""
+        if not self.pods[uid].terminating:
+            self.asked.append(Asked(self.now, uid, reason))
+            self._show(replace(self.pods[uid], terminating=True))
+
     def change(self, node: Node) -> None:
         """A node is another now."""
         self.nodes[node.name] = node
         self._both(NodeUpserted(node))
+
+    def group(self, group: PodGroup, *, gone: bool = False) -> None:
+        """A pod group is created or changed, or is gone."""
+        self._both(ObjectChanged("podgroups", group.title, None if gone else group))
 
     def tell(self, event: seen.NodesMeasured) -> None:
         """Sensors have read."""
@@ -156,7 +193,7 @@ class MeshWorld:
         self.pods[pod.uid] = pod
         self._both(PodUpserted(pod))
 
-    def _both(self, event: NodeUpserted | PodUpserted | PodDeleted) -> None:
+    def _both(self, event: NodeUpserted | PodUpserted | PodDeleted | ObjectChanged) -> None:
         self._to_coordinator.append(event)
         self._to_binder.append(event)
 
@@ -187,8 +224,16 @@ class MeshWorld:
                     self._to_coordinator.append(seen.ConditionWritten(instruction.uid))
                 case wanted.FetchPod():
                     self._to_coordinator.append(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)))
+                case wanted.StoreNominations():
+                    stored = [(uid, node) for uid, _, node in instruction.changes if node]
+                    self._to_coordinator += [seen.NominationStored(*one, instruction.number) for one in stored]
+                case wanted.HoldNode():
+                    self.change(replace(self.nodes[instruction.node], held=instruction.hold))
+                    self._to_coordinator.append(seen.NodeHeld(instruction.node, instruction.hold))
                 case wanted.EmitEvent() | Log() | wanted.PublishPartition() | wanted.KeepWindow():
                     pass  # for people
+                case wanted.TellPodGroup() | wanted.TellQueue():
+                    pass  # for people too
                 case _:
                     raise AssertionError(f"this world has nobody who would {instruction}")
         return True
@@ -222,6 +267,8 @@ class MeshWorld:
                     self._to_binder.append(told.Committed(instruction.batch, self._revision))
                 case to_do.Bind():
                     self._bound(instruction)
+                case to_do.Evict():
+                    self._evict(instruction)
                 case to_do.Answer():
                     result = decode(encode(instruction.result), PlanResult)
                     plan = self._plans.pop(instruction.request)
@@ -245,3 +292,11 @@ class MeshWorld:
         self.bindings.append((request.uid, request.node_name))
         self._show(replace(pod, node_name=request.node_name))
         self._to_binder.append(told.BindingAccepted(request.uid, instruction.attempt))
+
+    def _evict(self, instruction: to_do.Evict) -> None:
+        eviction = instruction.eviction
+        outcome = EvictionOutcome.GONE
+        if eviction.uid in self.pods:
+            outcome = EvictionOutcome.EVICTED
+            self.leave(eviction.uid, EvictionReason(eviction.reason))
+        self._to_binder.append(told.Evicted(instruction.plan, EvictionResult(eviction.uid, outcome)))

@@ -76,24 +76,25 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """A suite is ``run_suite`` in ``module``; ``data``: it is handed the CSV files of this folder of the traces."""
+    """A suite is ``run_suite`` in ``module``; ``data``: it is handed the CSV files of these folders of the traces."""
 
     module: str
-    data: str = ""
+    data: tuple[str, ...] = ()
 
 
 SUITES: Mapping[str, SuiteEntry] = {
     "thesis": SuiteEntry("lab.suites.thesis"),
     "deepsets": SuiteEntry("lab.suites.deepsets"),
-    "openb": SuiteEntry("lab.suites.openb", data="openb"),
-    "jobs": SuiteEntry("lab.suites.jobs", data="dljobs"),
+    "openb": SuiteEntry("lab.suites.openb", data=("openb",)),
+    "jobs": SuiteEntry("lab.suites.jobs", data=("dljobs",)),
     "jobs-twin-a": SuiteEntry("lab.suites.jobs_twin_a"),
     "autoscaling": SuiteEntry("lab.autoscaling.suite"),
     "learned-twin": SuiteEntry("lab.autoscaling.learned_twin"),
+    "tidal": SuiteEntry("lab.mesh.tidal.suite", data=("http", "util", "dljobs", "openb")),
 }
 """By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
 (elastic training jobs, on twin B and on twin A), T5 (replicas of service graphs; how far a twin learned of one is from
-it)."""
+it); ``tidal``: a day of online services and offline jobs in one pool."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:

@@ -22,12 +22,13 @@ from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
+    from lab.cli.demo.result import DemoResult
     from lab.cli.demo.workload import Workload
 
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
 DEFAULT_POLICY = "kube-default"
-DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
+DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "tidal": 2, "openb": 2}
 DEFAULT_POLICIES = {"latency": "el"}
 PICTURE = "conclave-demo.png"
 
@@ -35,7 +36,7 @@ PICTURE = "conclave-demo.png"
 @click.command()
 @click.option(
     "--workload",
-    type=click.Choice(["uniform", "random", "latency", "gangs", "openb", "services"]),
+    type=click.Choice(["uniform", "random", "latency", "gangs", "tidal", "openb", "services"]),
     default="uniform",
     show_default=True,
 )
@@ -44,11 +45,15 @@ PICTURE = "conclave-demo.png"
 )
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
 @click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
-@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, 16 with gangs, or all of the trace.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 100_000),
+    help="Nodes; default 4, 8 with tidal, 16 with gangs, or all of the trace.",
+)
 @click.option("--gangs", type=click.IntRange(2, 10_000), help="Gangs; default 40. From 1,000 on shares count too.")
 @click.option("--largest", type=click.IntRange(1, 64), help="Members of the largest gang, with gangs; default 64.")
 @click.option(
-    "--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb; as many as nodes with latency."
+    "--agents", type=COUNT, help="Agents; default 4, or 2 with gangs, tidal and openb; as many as nodes with latency."
 )
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
@@ -154,7 +159,7 @@ def demo(
         settings = DemoSettings(load, mesh, tuple(planned), audit, port, quiet)
         result = asyncio.run(until_signal(run_demo(settings)))
         figures = {**result.figures, "picture": str(picture)}
-        _report(figures, result.picture, picture, json_file, quiet=quiet)
+        _report(figures, result, picture, json_file, quiet=quiet)
         if figures["ok"]:
             return 0
         folder.wanted = True
@@ -171,16 +176,16 @@ def _agents(load: Workload, given: int | None) -> int:
     return len(load.nodes)
 
 
-def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:
+def _report(figures: dict[str, Any], result: DemoResult, file: Path, json_file: Path | None, *, quiet: bool) -> None:
     from lab.cli.demo.report import print_report, write_png
 
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    if picture is not None:
+    if result.picture is not None:
         title = f"{figures['workload']}, policy {figures['policy']}, seed {figures['seed']}"
-        write_png(picture, file, title=title)
+        write_png(result.picture, file, title=title, day=result.day)
     if not quiet:
-        print_report(figures, picture, width=min(shutil.get_terminal_size((110, 24)).columns, 140))
+        print_report(figures, result.picture, width=min(shutil.get_terminal_size((110, 24)).columns, 140))
         click.echo(f"picture: {file}")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from lab.audit.timeline import Picture
 from lab.cli.demo.gangs import gang_rows
 from lab.cli.demo.latency import latency_rows
+from lab.cli.demo.tidal import draw_tides, tidal_rows
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 OVER = "!"
@@ -56,8 +57,9 @@ def _block(value: float) -> str:
     return BLOCKS[min(8, max(0, round(value * 8)))]
 
 
-def write_png(picture: Picture, file: Path, *, title: str) -> None:
-    """The same as a PNG: utilisation per node over time, and the means of its parts below."""
+def write_png(picture: Picture, file: Path, *, title: str, day: Mapping[str, list[float]] | None = None) -> None:
+    """The same as a PNG: utilisation per node over time, and the means of its parts below; of the workload tidal its
+    ``day`` there."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -65,7 +67,12 @@ def write_png(picture: Picture, file: Path, *, title: str) -> None:
 
     rows = grouped(picture)
     figure, (upper, lower) = plt.subplots(
-        2, 1, figsize=(10, 7), sharex=True, height_ratios=[3, 1.4], layout="constrained"
+        2,
+        1,
+        figsize=(10, 7),
+        sharex=day is None,
+        height_ratios=[3, 1.4] if day is None else [1, 1],
+        layout="constrained",
     )
     if len(picture.nodes) <= MAX_ROWS:
         for label, values in rows:
@@ -79,16 +86,24 @@ def write_png(picture: Picture, file: Path, *, title: str) -> None:
         image = upper.imshow(mesh, aspect="auto", origin="lower", extent=extent, vmin=0, vmax=1, cmap="viridis")
         figure.colorbar(image, ax=upper, label="highest utilisation (mean of the group)")
         upper.set_ylabel(f"{len(picture.nodes)} nodes in {len(mesh)} groups, by utilisation")
-    for name, values in picture.parts.items():
-        if any(values):
-            lower.plot(picture.times_s, values, label=name, linewidth=1.2)
-    lower.set_ylabel("mean over nodes")
-    lower.set_xlabel("seconds since the first pod")
-    lower.set_ylim(bottom=0)
-    lower.legend(loc="upper left", fontsize="small", ncols=5)
+    if day is not None:
+        upper.set_xlabel("seconds since the first pod")
+        draw_tides(lower, day)
+    else:
+        _draw_parts(lower, picture)
     figure.suptitle(title)
     figure.savefig(file, dpi=110)
     plt.close(figure)
+
+
+def _draw_parts(axes: Any, picture: Picture) -> None:
+    for name, values in picture.parts.items():
+        if any(values):
+            axes.plot(picture.times_s, values, label=name, linewidth=1.2)
+    axes.set_ylabel("mean over nodes")
+    axes.set_xlabel("seconds since the first pod")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", fontsize="small", ncols=5)
 
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -119,6 +134,8 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += gang_rows(result)
     if result.get("latency"):
         rows += latency_rows(result["latency"])
+    if result.get("tidal"):
+        rows += tidal_rows(result["tidal"])
     if len(result.get("placed_by") or ()) > 1:
         rows.append(("placed by", ", ".join(f"{name} {count}" for name, count in result["placed_by"].items())))
     learner = (result.get("learning") or {}).get("learner")

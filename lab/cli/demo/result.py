@@ -22,6 +22,7 @@ from lab.cli.audit import entries_of
 from lab.cli.demo.gangs import Shares, unfair
 from lab.cli.demo.kills import Kill
 from lab.cli.demo.latency import Served, unserved
+from lab.cli.demo.tidal import Tides, idle
 from lab.cli.demo.workload import EXTRA_PREFIX, Workload
 from services.cli.local.mesh import MeshSettings
 from services.cli.local.supervisor import ProcessUsage
@@ -44,6 +45,11 @@ class Timing:
             self._created_s.setdefault(entry.name, entry.time_s)
         elif entry.verb == "bind":
             self._bound_s.setdefault(entry.name, entry.time_s)
+
+    @property
+    def extra(self) -> int:
+        """Pods beyond the workload."""
+        return sum(name.startswith(EXTRA_PREFIX) for name in self._created_s)
 
     def pods_per_s(self) -> float:
         """Bound pods of the workload over the time from its first creation to its last bind."""
@@ -154,6 +160,8 @@ class DemoResult:
 
     figures: dict[str, Any]
     picture: Picture | None
+    day: Mapping[str, list[float]] | None = None
+    """Of the workload tidal, its course (``Tides.course``)."""
 
 
 NO_LEARNING: Mapping[str, Any] = MappingProxyType({})
@@ -174,6 +182,7 @@ def build_result(
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
     audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.mesh.speed)
     shares = Shares(settings.workload.weights)
+    tides = Tides(settings.mesh.speed) if settings.workload.name == "tidal" else None
     placed: dict[str, str] = {}
     for entry in entries_of(settings.audit_file):
         _note_policy(entry, placed)
@@ -181,15 +190,19 @@ def build_result(
         timing.feed(entry)
         timeline.feed(entry)
         shares.feed(entry)
+        if tides is not None:
+            tides.feed(entry)
         if served is not None:
             served.feed(entry)
     report, picture = audit.report(), timeline.picture()
     shared = shares.figures() if settings.workload.weights else {}
     latency = served.figures() if served is not None else {}
+    tidal = tides.figures() if tides is not None else {}
     found = [
         *problems(report, failovers),
         *unfair(shared),
         *unserved(latency, settings.mesh.policy),
+        *idle(tidal),
         *([stuck] if stuck else []),
     ]
     per_decision, per_pod = stats.bytes_per()
@@ -206,9 +219,10 @@ def build_result(
         "agents": settings.mesh.agents,
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
-        "pods_extra": max(0, report.pods_submitted - len(settings.workload.pods)),
+        "pods_extra": timing.extra,
         "shares": shared,
         "latency": latency,
+        "tidal": tidal,
         "pods_per_s": round(timing.pods_per_s(), 2),
         "schedule_latency_ms": stats.latency_ms(),
         "create_to_bind_ms": timing.create_to_bind_ms(),
@@ -223,7 +237,7 @@ def build_result(
         "problems": found,
         "ok": not found,
     }
-    return DemoResult(figures, picture)
+    return DemoResult(figures, picture, tides.course() if tides is not None else None)
 
 
 def _note_policy(entry: Entry, placed: dict[str, str]) -> None:

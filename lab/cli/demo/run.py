@@ -22,6 +22,7 @@ import msgspec
 from lab.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
 from lab.cli.demo.kills import Kills
 from lab.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
+from lab.cli.demo.tidal import mesh_flags
 from lab.cli.demo.users import Users, agent_flags, opened_users
 from lab.cli.demo.viewed_mesh import ViewedMesh
 from lab.cli.demo.workload import submit
@@ -66,7 +67,7 @@ class Demo:
     def __init__(self, settings: DemoSettings) -> None:
         self.settings = settings
         self.board = PodBoard()
-        self.planned = len(settings.workload.pods)
+        self.planned = settings.workload.expected
         self.notes: list[str] = []
         self.stats = StatsBook()
         self._started_s = time.monotonic()
@@ -109,6 +110,7 @@ class Demo:
                     etcd_quota_mb=etcd.quota_mb,
                     admin_ports=free_ports(settings.mesh.coordinators),
                     agent_flags=agent_flags(settings.mesh.state_dir) if settings.workload.phases else (),
+                    coordinator_flags=mesh_flags(settings.mesh.speed) if settings.workload.name == "tidal" else (),
                 )
                 write_tokens(mesh_settings)
                 mesh = ViewedMesh(mesh_settings, supervisor, store)

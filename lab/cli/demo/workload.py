@@ -14,14 +14,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.cli.demo import gangs, latency
+from lab.cli.demo import gangs, latency, tidal
 from lab.traces.openb import parse_nodes, parse_pods
 from lab.traces.workload import GAP_S, KINDS, Arrival, arrivals, pod_json, stress_pod, thesis_nodes
 from services.cli.inputs import is_trace, packed_or_not, read_trace
 from shared.adapters.kube.api import KubeClient
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.kube.objects import PartialObject
-from shared.kube.pod_groups import PODGROUPS_V1ALPHA2
+from shared.kube.pod_groups import JOBS, PODGROUPS_V1ALPHA2
 from shared.kube.resources import NODES, PODS, Resource
 
 Json = dict[str, Any]
@@ -52,6 +52,11 @@ class Workload:
     phases: list[latency.Phase] = field(default_factory=list)
     """Delays between nodes and the users that pods serve; none: nobody measures any."""
 
+    @property
+    def expected(self) -> int:
+        """Pods that come of it, those of Jobs included."""
+        return len(self.pods) + sum(int(one["spec"]["parallelism"]) for one in self.before if one["kind"] == "Job")
+
     def extra(self) -> Iterator[Arrival]:
         """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""
         number = 0
@@ -69,7 +74,8 @@ def load_workload(
     name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None,
     many: int | None = None, largest: int | None = None,
 ) -> Workload:  # fmt: skip
-    """The workload ``uniform``, ``random``, ``latency``, ``gangs`` or ``openb``. ``ConfigError``: unknown or malformed.
+    """The workload ``uniform``, ``random``, ``latency``, ``gangs``, ``tidal`` or ``openb``. ``ConfigError``: unknown or
+    malformed.
 
     ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is. ``many``:
     so many gangs, of at most ``largest`` members.
@@ -85,6 +91,8 @@ def load_workload(
             return gang_workload(seed, nodes, many=many or gangs.GANGS, largest=largest or gangs.LARGEST)
         if name == "latency":
             return latency_workload(seed, nodes)
+        if name == "tidal":
+            return tidal_workload(seed, nodes)
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
@@ -121,6 +129,17 @@ def latency_workload(seed: int, nodes: int | None) -> Workload:
                     kinds=[latency.LATENCY_TARGET_KIND], phases=latency.phases(Random(seed), names))  # fmt: skip
 
 
+def tidal_workload(seed: int, nodes: int | None) -> Workload:
+    """A day of services, and jobs on what they leave. ``ConfigError``: too few nodes for one with GPUs."""
+    count = nodes or tidal.NODES
+    if count < tidal.GPU_NODES_SHARE:
+        raise ConfigError(f"--nodes: {count}; of the workload tidal every third node has GPUs: give 3 or more")
+    return Workload(
+        "tidal", tidal.tidal_nodes(count), tidal.tidal_pods(seed, count), timed=True,
+        before=tidal.tidal_jobs(seed, count),
+    )  # fmt: skip
+
+
 def _pod_list(trace_dir: Path) -> Path:
     """The default list, or the only one there is. ``ConfigError``: several, none of which is the default."""
     default = packed_or_not(trace_dir / POD_LIST)
@@ -140,6 +159,7 @@ TIMEOUT_S = 10.0
 RESOURCES: dict[str, Resource[Any]] = {
     "Node": NODES,
     "Pod": PODS,
+    "Job": JOBS,
     "PodGroup": PODGROUPS_V1ALPHA2,
     "Queue": Resource("Queue", "conclave.io", "v1alpha1", "queues", False, PartialObject),
     "LatencyTarget": Resource("LatencyTarget", "conclave.io", "v1alpha1", "latencytargets", False, PartialObject),

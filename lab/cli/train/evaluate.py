@@ -55,6 +55,8 @@ BOUNDED = ("openb", JOBS_A)
 """Suites that know what no scheduler can exceed."""
 OF_WORKLOAD = ("--cluster", "--schedule", "--batch")
 """Flags that only a workload of the user's own uses."""
+BUILT_IN = Path("built-in")
+"""For --trace-dir: what the tidal suite makes up itself."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 """Where the traces lie when no flag says so: they are not part of this repository."""
 
@@ -63,7 +65,11 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
 @click.option("--agents", help="Not one decider but a mesh of so many agents, or per-node, plays the suite.")
-@click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
+@click.option(
+    "--trace-dir",
+    type=FILE,
+    help="Folder with the suite's traces; default: data in $CONCLAVE_SHARED; tidal: or built-in.",
+)
 @click.option(
     "--trace",
     type=FILE,
@@ -335,18 +341,24 @@ def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
         from lab.jobs.example import example_tables
 
         return example_tables()
+    if suite == "tidal" and folder == BUILT_IN:
+        return {}
     if not data:
         if folder is not None:
             raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")
         return {}
-    folder = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data" / data
+    if folder is None or len(data) > 1:
+        above = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data"
+        folders = [above / one for one in data]
+    else:
+        folders = [folder]
     try:
-        found = sorted(file for file in folder.iterdir() if is_trace(file))
+        found = sorted(file for one in folders for file in one.iterdir() if is_trace(file))
     except OSError as error:
         raise ConfigError(f"{flag}: {error.filename}: {error.strerror}; give the folder with the trace") from None
     files = {file.name.removesuffix(".gz"): read_trace(flag, file, "give the folder with the trace") for file in found}
     if not files:
-        raise ConfigError(f"{flag}: {folder} holds no CSV file; give the folder with the trace")
+        raise ConfigError(f"{flag}: {folders[0]} holds no CSV file; give the folder with the trace")
     return files
 
 

@@ -91,6 +91,28 @@ def distribution(quantiles: Mapping[str, Sequence[float]], *, name: str) -> str:
     return _svg(draw, CURVE_IN, label=f"share of jobs with no more {name}, by policy")
 
 
+def day(courses: Mapping[str, Sequence[float]], *, name: str) -> str:
+    """The course of each policy over a day, from 0 to 24 h; "": none has a finite value."""
+    shown = {
+        policy: [(24 * (at + 0.5) / len(values), value) for at, value in enumerate(values) if isfinite(value)]
+        for policy, values in courses.items()
+    }
+    shown = {policy: points for policy, points in shown.items() if points}
+    if not shown:
+        return ""
+
+    def draw(axes: Axes) -> None:
+        for number, (policy, points) in enumerate(shown.items()):
+            colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
+            axes.plot(*zip(*points, strict=True), style, color=colour, linewidth=1.5, label=_short(policy))
+        axes.set_xlim(0, 24)
+        axes.set_xticks(range(0, 25, 3))
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=len(shown))
+
+    return _svg(draw, CURVE_IN, label=f"{name}, by hour of the day")
+
+
 def _steps(values: Sequence[float]) -> list[tuple[float, float]]:
     most = max(1, len(values) - 1)
     return [(value, at / most) for at, value in enumerate(values) if isfinite(value) and value > 0.0]

@@ -50,6 +50,7 @@ def render(result: SuiteResult, *, curves: Sequence[Curves] = (), behaviours: Se
         curves=curves,
         draw_curve=charts.curve,
         draw_distribution=charts.distribution,
+        draw_day=charts.day,
         behaviours=behaviours,
         situation=SITUATION,
     )

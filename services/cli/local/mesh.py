@@ -79,6 +79,8 @@ class MeshSettings:
     """Virtual seconds per second: what waits for pods to be at work waits so much shorter."""
     seed: int = 0
     state_dir: Path
+    coordinator_flags: tuple[str, ...] = ()
+    """More flags of every coordinator."""
     agent_flags: tuple[str, ...] = ()
     """More flags of every agent; ``{name}`` in them is its own."""
     log_level: str = "info"
@@ -164,7 +166,7 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     for service, count, own in wanted:
         for number in range(count):
             name = f"{service}-{number}"
-            more = _admin(settings, number) if service in COORDINATING else []
+            more = [*_admin(settings, number), *settings.coordinator_flags] if service in COORDINATING else []
             if service == "agent":
                 more = [flag.replace("{name}", name) for flag in settings.agent_flags]
             if service == "binder" and settings.shards > 1:

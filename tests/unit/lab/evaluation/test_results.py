@@ -22,6 +22,7 @@ def make_result() -> SuiteResult:
         goals=(Goal.at_most("loss of new", 2.3, 2.5), Goal.at_least("share", 0.8, 0.9)),
         card_digests={"new": "ab" * 32},
         notes=("one trace was missing",),
+        over_day={"load": {"new": (1.0, 2.0), "old": (2.0, 3.0)}},
     )
 
 

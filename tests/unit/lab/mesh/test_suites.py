@@ -127,7 +127,7 @@ def test_a_binding_of_a_pod_that_changed_is_refused_as_an_api_server_would():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--suite", "jobs", "--agents", "4"], "--agents: a mesh plays deepsets, openb, thesis, not jobs"),
+        (["--suite", "jobs", "--agents", "4"], "--agents: a mesh plays deepsets, openb, thesis, tidal, not jobs"),
         (["--suite", "thesis", "--agents", "0"], "--agents: '0' is neither a number of 1 to 1000 nor per-node"),
         (["--suite", "thesis", "--agents", "four"], "--agents: 'four' is neither"),
         (["--suite", "openb", "--agents", "1", "--bound"], "--bound: not of a mesh"),
@@ -141,3 +141,19 @@ def test_what_a_mesh_does_not_play_is_refused_in_one_line(flags, words, capsys):
     told = capsys.readouterr().err
     assert words in told
     assert len(told.strip().splitlines()) == 1
+
+
+def test_a_pod_that_is_evicted_is_terminating_until_somebody_removes_it_and_its_room_is_given_then():
+    """Preemption through the mesh: the victim is asked once, and the preemptor is bound once it is gone."""
+    world = Named("kube-default").world([make_node("n0").allocatable(cpu="1", memory="1Gi", pods="9").node()], ONE, 1)
+    world.add([make_pod("low").cpu("1").pod()])
+    world.rest(for_s=1.0)
+    world.add([make_pod("high").cpu("1").priority(10).pod()])
+    world.rest(for_s=5.0)
+    low, high = world.pods["uid-low"], world.pods["uid-high"]
+    assert [asked.uid for asked in world.asked] == [low.uid]
+    assert world.pods[low.uid].terminating
+    assert not world.node_of(high.uid)
+    world.remove(low.uid)
+    world.rest(for_s=5.0)
+    assert world.node_of(high.uid) == "n0"

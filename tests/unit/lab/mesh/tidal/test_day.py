@@ -1,0 +1,112 @@
+"""A tidal day through the mesh in small: what is lent is used, whoever holds too much leaves when demand rises, and
+without anybody who gives way the same day is a bad one for the services."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from lab.mesh.placement import Named
+from lab.mesh.tidal import suite
+from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day, Played
+from lab.mesh.tidal.lending import GIVING_WAY, PLAIN
+from lab.mesh.tidal.levels import Levels
+from lab.mesh.world import Agents
+from lab.suites.suites import SuiteInput
+from lab.traces.tidal import DAY_S, TidalTraces, Tide, built_in
+from services.cli.__main__ import run
+from shared.errors import ConfigError
+from shared.scheduling.lending.rule import LendingRule
+
+LEVELS = Levels(
+    nodes=3, hours=0.5, warm_up_s=600.0, backlog=3, rule=LendingRule(cpu_percent=75.0, window_s=60.0)
+)  # fmt: skip
+RISE_S = 900
+RISEN = slice(int(RISE_S / LEVELS.step_s) + 3, int(RISE_S / LEVELS.step_s) + 9)
+"""Steps after the rise, grace and a reading apart."""
+ONE_AGENT, FOUR = Agents(1), Agents(4)
+
+
+def rising() -> TidalTraces:
+    """One service of use whose demand leaps from a tenth of its requests to more than all of them after a quarter of an
+    hour."""
+    shares = np.full(DAY_S // 60, 0.1)
+    shares[RISE_S // 60 : 60] = 1.2
+    return TidalTraces((Tide("leaping", 60.0, shares, (0,), of_use=True),), built_in().jobs)
+
+
+def play(how: Arrangement, *, agents: Agents = ONE_AGENT, giving_way: bool = True, seed: int = 1) -> Played:
+    levels = dataclasses.replace(LEVELS, uses_share=0.3)
+    settings = dataclasses.replace(GIVING_WAY, offline_eviction=giving_way) if how.lends else PLAIN
+    world = Named("kube-default").world(levels.pool(), agents, seed, settings=settings)
+    played = Day(rising(), levels, how, world, seed).play()
+    assert world.core.validate() == []
+    return played
+
+
+def used(played: Played) -> list[float]:
+    return [on + off for on, off in zip(played.series.online, played.series.offline, strict=True)]
+
+
+def violated(played: Played) -> float:
+    return sum(played.series.violated) / sum(played.series.demanded)
+
+
+@pytest.mark.parametrize("agents", [ONE_AGENT, FOUR], ids=str)
+def test_what_services_do_not_use_is_lent_and_given_back_as_demand_rises(agents):
+    alone, lent = play(ALONE), play(LENT, agents=agents)
+    quiet = slice(0, int(RISE_S / LEVELS.step_s) - 4)
+    assert np.mean(used(lent)[quiet]) > 0.4 > np.mean(used(alone)[quiet])
+    assert lent.evictions > 0
+    assert len(lent.gave_way) > 0
+    assert max(lent.gave_way) <= 5.0
+    assert lent.series.offline[-1] < max(lent.series.offline)
+    assert max(used(lent)[RISEN]) <= LEVELS.line
+    assert violated(lent) < violated(play(LENT, giving_way=False)) - 0.05
+
+
+def test_where_nobody_gives_way_nodes_stay_over_what_they_lend_and_services_pay_for_it():
+    stubborn = play(LENT, giving_way=False)
+    assert max(stubborn.gave_way) > suite.WITHIN_S
+    assert violated(stubborn) > 0.1
+    assert min(used(stubborn)[RISEN]) > LEVELS.line
+
+
+def test_services_alone_and_in_a_pool_of_their_own_are_served_alike():
+    alone, pools = play(ALONE), play(POOLS)
+    assert alone.evictions == alone.done == 0
+    assert pools.done > 0
+    assert pools.series.online == pytest.approx(alone.series.online)
+    assert len(alone.waits) == len(pools.waits)
+
+
+def test_without_lending_what_is_requested_and_not_used_is_used_by_nobody():
+    one, lent = play(ONE), play(LENT)
+    quiet = slice(0, int(RISE_S / LEVELS.step_s) - 4)
+    assert np.mean(used(lent)[quiet]) > 0
+    assert one.done > 0
+
+
+def test_the_same_seed_is_the_same_day_and_another_seed_another():
+    first, again, other = play(LENT), play(LENT), play(LENT, seed=2)
+    assert first == again
+    assert first.series.offline != other.series.offline
+
+
+def test_the_suite_tells_every_arrangement_and_holds_lending_to_its_promises(monkeypatch):
+    monkeypatch.setattr(suite, "Levels", lambda: dataclasses.replace(LEVELS, hours=0.25))
+    result = suite.run_suite(SuiteInput((500, 501), ""), agents=FOUR)
+    assert set(result.policies) == {"online-alone", "two-pools", "kube-default", "lending"}
+    assert set(result.policies["lending"]) == set(suite.UNITS)
+    assert {goal.target for goal in result.goals} == {">= 60", ">= 45", ">= 95", "<= 3", "<= 5", "<= 0.1"}
+    assert set(result.over_day["CPU used, percent"]) == set(result.policies)
+    assert result.notes[0].startswith("no traces were given")
+
+
+def test_an_arrangement_that_there_is_not_is_refused_in_one_line(capsys):
+    with pytest.raises(ConfigError, match="'three-pools' is no arrangement of the pool; choose of online-alone"):
+        suite.run_suite(SuiteInput((42,), "", ("three-pools",)))
+    assert run(["evaluate", "--suite", "tidal", "--trace-dir", "/nowhere", "--seeds", "42"]) == 2
+    assert "--trace-dir: /nowhere/http: No such file or directory" in capsys.readouterr().err
