@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.events import PlanFailed
-from services.coordinator.core.instructions import EmitEvent, Log
+from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
@@ -19,6 +19,7 @@ from shared.model.labels import LabelSelector
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
+from shared.turns import Log
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import PodBuilder, make_node, make_pod
