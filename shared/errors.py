@@ -173,7 +173,8 @@ class PeerUnknown(PeerError):
 
 
 class LeadershipLost(ConclaveError):
-    """Our lease ended, or may have ended before we can know: stop leading, end the process with exit code 3."""
+    """Our lease ended, or may have ended before we can know, or our term is over: another leads, or we must begin anew.
+    Stop leading, end the process with exit code 3."""
 
     code = "leadership_lost"
 

@@ -40,7 +40,6 @@ from shared.scheduling.shards import Shards
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "binder", admin_of) as (runtime, api, admin):
-        plugins_of(settings.plugins).follow(runtime.health.note)
         watches = Watches(api, BINDER_KINDS)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
@@ -48,6 +47,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
 
 def admin_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> Admin:
     """The binder's face of the process."""
+    plugins_of(runtime.settings.plugins).follow(runtime.health.note)
     return Admin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -15,6 +16,12 @@ from services.jobs.settings import JobsSettings
 @dataclass(frozen=True, kw_only=True)
 class ControllersSettings(JobsSettings, AutoscalerSettings):
     """What the process is told. ``decide_every_s`` is that of training jobs here."""
+
+    COMPOSES: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "jobs": {},
+        "autoscaler": {"DECIDE_EVERY_S": "AUTOSCALE_EVERY_S"},
+    }
+    """Whose settings these are, and what is called otherwise here (``load``)."""
 
     autoscale_every_s: Annotated[float, msgspec.Meta(ge=0.2, le=3600)] = AutoscalerSettings.decide_every_s
     """How often the replicas of each object's services are decided; an autoscaler's ``decide_every_s``."""

@@ -109,7 +109,6 @@ class Outside(Struct, frozen=True):
 async def main(service: Service, settings: CoordinatorSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "coordinator", admin_of) as (runtime, api, admin):
-        plugins_of(settings.plugins).follow(runtime.health.note)
         watches = Watches(api, FOLLOWED, images=True)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
@@ -118,6 +117,7 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
 def admin_of(runtime: Runtime[CoordinatorSettings], access: KubeConfig) -> Admin:
     """The coordinator's face of the process."""
     settings, admin = runtime.settings, Admin(runtime.id)
+    plugins_of(settings.plugins).follow(runtime.health.note)
     admin.warnings, admin.etcd = runtime.health.look, lambda: runtime.upkeep.verdict
     admin.scheduler_metrics = SchedulerMetrics(
         runtime.metrics, profile=settings.scheduler_name, core=lambda: admin.core

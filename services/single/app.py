@@ -25,7 +25,6 @@ from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leading import Faces, on_cluster
 from shared.runtime.lease.thread import LeaseThread
-from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
@@ -42,7 +41,6 @@ async def main(service: Service, settings: SingleSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "single", Both) as (runtime, api, both):
         deciding, binding = both.deciding, both.binding
-        plugins_of(settings.plugins).follow(runtime.health.note)
         watches = Watches(api, coordinator.FOLLOWED, BINDER_KINDS, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)
         turn = asyncio.Event()

@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 from msgspec import Struct
 
-from shared.errors import LeadershipLost, StoreFenced
+from shared.errors import LeadershipLost
 from shared.ports import Clock
 from shared.turns import Log, Stop, Tick
 
@@ -160,7 +160,7 @@ class LeaderShell(ABC, Generic[E, I]):
                     case Log():
                         getattr(self.log, instruction.level)(instruction.event, **dict(instruction.facts))
                     case Stop():
-                        self.end(StoreFenced(instruction.reason))
+                        self.end(LeadershipLost(instruction.reason))
                     case _:
                         self.carry_out(instruction)
             ended = self._clock()

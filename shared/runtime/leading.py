@@ -163,9 +163,11 @@ async def stand(
         try:
             await _stand_by_and_lead(runtime.service, face, begin, leadership, lost, drain)
         finally:
-            face.parts = None
-            if leave is not None:
-                await leave(runtime.service.stopping.is_set() and not lost.done())
+            try:
+                if leave is not None:  # we hold the lease until it is done, and are asked until then
+                    await leave(runtime.service.stopping.is_set() and not lost.done())
+            finally:
+                face.parts = None
 
 
 async def lead(face: Face[T], begun: Awaitable[Begun[T]]) -> None:

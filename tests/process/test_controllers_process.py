@@ -35,6 +35,18 @@ FAST = ("--decide-every-s", "1", "--decide-least-s", "0.1", "--status-every-s", 
 class Cluster(scaling.Cluster):
     """What the tests ask of both controllers."""
 
+    async def add_gpus(self) -> None:
+        """A node with four."""
+        room = {"cpu": "16", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "4"}
+        node = {
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "node-0", "annotations": {"conclave.io/twin-node": "true"}},
+            "status": {
+                "allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]
+            },
+        }  # fmt: skip
+        await self.mesh.create("/api/v1/nodes", node)
+
     async def train(self, name: str) -> None:
         """A new training job is decided for: it gets pods of its own."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
@@ -86,15 +98,7 @@ async def controllers(folder: Path) -> AsyncIterator[Cluster]:
     twin = ["--simulate", "--speed", "50", "--kubernetes", "1.37"]
     async with Mesh(folder, coordinators=0, agents=0, binders=0, kinds=definitions, twin_flags=twin) as mesh:
         cluster = Cluster(mesh)
-        room = {"cpu": "16", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "4"}
-        node = {
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "node-0", "annotations": {"conclave.io/twin-node": "true"}},
-            "status": {
-                "allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]
-            },
-        }  # fmt: skip
-        await mesh.create("/api/v1/nodes", node)
+        await cluster.add_gpus()
         await mesh.create(scaling.DEPLOYMENTS, scaling.deployment("front", 2))
         common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), "--validate", "true", *FAST]
         await mesh.start("controllers-0", "controllers", [*common, "--id", "controllers-0"])

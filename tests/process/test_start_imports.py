@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.mesh import Mesh
+from tests.process import test_autoscaler_process as scaling
+from tests.process.mesh import ROOT, Mesh
+from tests.process.test_controllers_process import Cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -25,6 +27,7 @@ NOT_HERE = {
     "agent": {"services.coordinator", "services.binder", "shared.adapters.kube.api", "shared.kube", "yaml"},
     "coordinator": {"services.binder", "services.agent", "services.coordinator.http.routes"},
     "single": {"services.agent", "services.coordinator.http.routes"},
+    "controllers": {"services.agent", "services.binder", "services.coordinator", "services.single"},
 }
 """What one kind of process leaves to others, or to when it is asked for: without ``--admin-listen`` no admin API."""
 
@@ -70,3 +73,21 @@ async def test_nor_by_a_mesh_in_one_process(tmp_path: Path) -> None:
         found = loaded_by(tmp_path / "single-0.log")
         assert "services.single.app" in found
         assert heavy(found, NEVER | NOT_HERE["single"]) == []
+
+
+async def test_nor_by_both_controllers_in_one_process_when_the_first_jobs_pod_is_made(tmp_path: Path) -> None:
+    environ = {"PYTHONPROFILEIMPORTTIME": "1"}
+    definitions = (scaling.CRD, ROOT / "k8s/components/jobs/training-jobs-crd.yaml")
+    twin = ["--kubernetes", "1.37"]
+    async with Started(
+        tmp_path, coordinators=0, agents=0, binders=0, kinds=definitions, twin_flags=twin, environ=environ
+    ) as mesh:
+        cluster = Cluster(mesh)
+        await cluster.add_gpus()
+        flags = ["--etcd", mesh.etcd.endpoint, "--id", "controllers-0", "--listen", "127.0.0.1:0"]
+        await mesh.start("controllers-0", "controllers", [*flags, "--kubeconfig", str(mesh.kubeconfig)])
+        await cluster.leads("controllers-0")
+        await cluster.train("j")
+        found = loaded_by(tmp_path / "controllers-0.log")
+        assert {"services.jobs.app", "services.autoscaler.app"} <= found
+        assert heavy(found, NEVER | NOT_HERE["controllers"]) == []

@@ -57,7 +57,9 @@ class Plugins:
                 self._pass_on(note, name, text)
 
     def follow(self, note: Callable[[str, str], None]) -> None:
-        """Call ``note`` (of the process's health) with what is wrong now and what will be."""
+        """Call ``note`` (of the process's health) with what is wrong now and what will be; once, though asked twice."""
+        if note in self._notes:
+            return
         self._notes.append(note)
         for name, text in self.wrong.items():
             self._pass_on(note, name, text)

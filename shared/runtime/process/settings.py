@@ -32,7 +32,9 @@ NOT_SETTINGS = frozenset(
 """Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, which server an
 operator's command line speaks to, and which etcd ``conclave up`` runs beside the services, which inherit its own."""
 
-SERVICES = ("AGENT", "AUTOSCALER", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "SENSOR", "SINGLE", "TWIN")
+SERVICES = (
+    "AGENT", "AUTOSCALER", "BINDER", "CLI", "CONTROLLERS", "COORDINATOR", "JOBS", "LEARNER", "SENSOR", "SINGLE", "TWIN",
+)  # fmt: skip
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 
 OF_SEVERAL = frozenset(
@@ -105,13 +107,17 @@ def load(
 ) -> S:
     """The settings, checked. ``flags`` are keyed by dotted name (``http.port``) or flag (``http-port``).
 
+    ``cls.COMPOSES``, where it has that: services that share this process, each with what is called otherwise here of
+    its settings. A variable of one of them alone is refused, unless the same setting is given to this process.
+
     Raises ``ConfigError`` in one line: which key, from where, what is wrong, and what to write instead.
     """
     known = {leaf.dotted: leaf for leaf in leaves(cls)}
+    composes: Mapping[str, Mapping[str, str]] = getattr(cls, "COMPOSES", {})
     given: dict[str, tuple[Any, str]] = {}
     if file is not None:
         given.update(_from_file(file, known))
-    given.update(_from_environment(environ or {}, service, known))
+    given.update(_from_environment(environ or {}, service, known, composes))
     by_flag = {leaf.flag: leaf.dotted for leaf in known.values()}
     for key, value in (flags or {}).items():
         dotted = by_flag.get(key, key)
@@ -220,7 +226,7 @@ def _from_file(file: Path, known: Mapping[str, Leaf]) -> dict[str, tuple[Any, st
 
 
 def _from_environment(
-    environ: Mapping[str, str], service: str, known: Mapping[str, Leaf]
+    environ: Mapping[str, str], service: str, known: Mapping[str, Leaf], composes: Mapping[str, Mapping[str, str]]
 ) -> dict[str, tuple[Any, str]]:
     by_env = {leaf.env: leaf.dotted for leaf in known.values()}
     own = f"{ENV_PREFIX}{service.upper()}_" if service else ""
@@ -235,12 +241,25 @@ def _from_environment(
         if own and name.startswith(own) and (general := ENV_PREFIX + name.removeprefix(own)) in by_env:
             particular[by_env[general]] = (value, name)
             continue
-        others = [f"{ENV_PREFIX}{other}_" for other in SERVICES if other != service.upper()]
+        others = [f"{ENV_PREFIX}{other}_" for other in SERVICES if other.lower() not in (service, *composes)]
         of_another = any(name.startswith(other) and not _misspelt(name, other, by_env) for other in others)
-        if of_another or name in OF_SEVERAL or SERVICE_LINK.fullmatch(name):
+        setting = _called_here(name, composes)
+        here = f"{own or ENV_PREFIX}{setting}"
+        if of_another or name in OF_SEVERAL or SERVICE_LINK.fullmatch(name) or (setting and here in environ):
             continue
+        if ENV_PREFIX + setting in by_env:
+            raise ConfigError(f"{name}: is for a process of that service alone; give {here} here")
         raise ConfigError(f"{name}: unknown setting in the environment{_nearest(name, by_env)}")
     return {**shared, **particular}
+
+
+def _called_here(name: str, composes: Mapping[str, Mapping[str, str]]) -> str:
+    """The setting here that a variable of a service is for which shares this process; empty: it is none."""
+    for service, otherwise in composes.items():
+        setting = name.removeprefix(f"{ENV_PREFIX}{service.upper()}_")
+        if setting != name:
+            return otherwise.get(setting, setting)
+    return ""
 
 
 def _misspelt(name: str, prefix: str, names: Iterable[str]) -> bool:

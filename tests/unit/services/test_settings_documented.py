@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from services.cli.local.run import SERVICES as RUN
+from services.sensor.settings import SensorSettings
+from shared.errors import ConfigError
 from shared.runtime.observe.masking import effective
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import OF_SEVERAL, describe, help_text, leaves, load
@@ -18,11 +21,13 @@ SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
 
 def settings_of(service: str) -> Any:
     """The service's settings class."""
+    if service == "sensor":
+        return SensorSettings
     module = importlib.import_module("lab.serve.settings" if service == "learner" else f"services.{service}.settings")
     (found,) = (
         item
         for item in vars(module).values()
-        if isinstance(item, type) and issubclass(item, ProcessSettings) and item is not ProcessSettings
+        if isinstance(item, type) and issubclass(item, ProcessSettings) and item.__module__ == module.__name__
     )
     return found
 
@@ -74,3 +79,16 @@ def test_a_setting_of_several_services_stops_no_other_one(service: str):
     required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
     loaded = load(kind, service=service, environ={"CONCLAVE_VALIDATE": "true"}, flags=required)
     assert getattr(loaded, "validate", True)
+
+
+@pytest.mark.parametrize("service", RUN)
+def test_what_is_given_to_one_service_alone_is_skipped_by_the_others_but_by_those_that_share_its_process(service: str):
+    environ = {f"CONCLAVE_{service.upper()}_NO_SUCH": "1"}
+    for other in RUN:
+        kind = settings_of(other)
+        required = {leaf.dotted: "h:1" for leaf in leaves(kind) if leaf.required}
+        if other == service or service in getattr(kind, "COMPOSES", ()):
+            with pytest.raises(ConfigError, match="NO_SUCH: unknown setting in the environment"):
+                load(kind, service=other, environ=environ, flags=required)
+        else:
+            load(kind, service=other, environ=environ, flags=required)

@@ -14,7 +14,7 @@ from services.binder.core.core import BinderCore
 from services.binder.core.instructions import Bind
 from services.binder.core.state import CoreSettings
 from services.binder.shell import Shell
-from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnknown, WireError
+from shared.errors import ConclaveError, LeadershipLost, StoreUnknown, WireError
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.refusals import Refused
@@ -281,7 +281,7 @@ async def test_a_deposed_binder_ends_fenced_and_commits_nothing() -> None:
         stage.take(KEYS.binder_leader("0"))
         with pytest.raises(LeadershipLost):
             await stage.shell.submit(stage.plan("p0"))
-        assert isinstance(await stage.ended, StoreFenced)
+        assert isinstance(await stage.ended, LeadershipLost)
         with pytest.raises(LeadershipLost):
             await stage.shell.submit(stage.plan("p0", plan_id=2))
         assert (stage.intents(), stage.kube.bound) == (0, [])

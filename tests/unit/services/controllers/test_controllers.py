@@ -15,7 +15,7 @@ from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.leading import Faces
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.settings import load
+from shared.runtime.process.settings import leaves, load
 
 
 def test_a_setting_of_either_service_counts() -> None:
@@ -44,6 +44,44 @@ def test_each_decides_as_often_as_alone_and_has_a_setting_of_its_own_for_it() ->
 def test_what_either_service_refuses_is_refused(flags: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(ControllersSettings, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("JOBS_DECIDE_EVERY_S", "DECIDE_EVERY_S"),
+        ("AUTOSCALER_DECIDE_EVERY_S", "AUTOSCALE_EVERY_S"),
+        ("AUTOSCALER_MAX_ROUNDS", "MAX_ROUNDS"),
+        ("JOBS_SEED", "SEED"),
+    ],
+)
+def test_what_is_given_to_either_service_alone_is_refused_unless_the_process_has_its_own(
+    given: str, instead: str
+) -> None:
+    theirs, ours = f"CONCLAVE_{given}", f"CONCLAVE_CONTROLLERS_{instead}"
+    with pytest.raises(ConfigError, match=f"^{theirs}: is for a process of that service alone; give {ours} here$"):
+        load(ControllersSettings, service="controllers", environ={theirs: "3"})
+    settings = load(ControllersSettings, service="controllers", environ={theirs: "3", ours: "7"})
+    assert getattr(settings, instead.lower()) == 7
+
+
+def test_every_setting_that_is_called_otherwise_here_is_there_under_both_names() -> None:
+    theirs: dict[str, type] = {"jobs": JobsSettings, "autoscaler": AutoscalerSettings}
+    here = {leaf.env.removeprefix("CONCLAVE_") for leaf in leaves(ControllersSettings)}
+    assert ControllersSettings.COMPOSES.keys() == theirs.keys()
+    for service, otherwise in ControllersSettings.COMPOSES.items():
+        there = {leaf.env.removeprefix("CONCLAVE_") for leaf in leaves(theirs[service])}
+        assert otherwise.keys() <= there
+        assert {otherwise.get(name, name) for name in there} <= here
+
+
+def test_what_the_kubelet_tells_of_services_that_are_called_as_ours_are_is_no_setting() -> None:
+    environ = {
+        "CONCLAVE_JOBS_REPORTS_SERVICE_HOST": "10.0.0.1",
+        "CONCLAVE_AUTOSCALER_PORT": "tcp://10.0.0.2:8080",
+        "CONCLAVE_AUTOSCALER_PORT_8080_TCP_ADDR": "10.0.0.2",
+    }
+    assert load(ControllersSettings, service="controllers", environ=environ) == ControllersSettings()
 
 
 @pytest.mark.parametrize("field", ["tls", "etcd"])

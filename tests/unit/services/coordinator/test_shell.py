@@ -292,7 +292,7 @@ async def test_a_binder_with_a_higher_term_ends_the_term(world: World) -> None:
     world.peers.refuse_plans = "stale_term"
     await world.start()
     world.kube.add_pod(make_pod("a"))
-    assert isinstance(await world.ended(), StoreFenced)
+    assert isinstance(await world.ended(), LeadershipLost)
 
 
 async def test_a_pending_pod_is_told_by_condition_and_event(world: World) -> None:

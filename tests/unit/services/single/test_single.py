@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from services.binder import app as binder
 from services.binder.admin import Admin as BinderAdmin
 from services.binder.settings import BinderSettings
+from services.coordinator import app as coordinator
 from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.coordinator.settings import CoordinatorSettings
-from services.single.app import comes
+from services.single.app import Both, comes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.leading import Faces
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.settings import load
+
+
+@pytest.fixture
+def _plugins_anew() -> Iterator[None]:
+    plugins_of.cache_clear()
+    yield
+    plugins_of.cache_clear()
 
 
 def test_a_setting_of_either_service_counts_and_it_decides_itself() -> None:
@@ -79,3 +92,18 @@ async def test_a_binder_begins_when_its_turn_comes_unless_the_process_is_to_stop
         if is_set:
             event.set()
     assert await waiting == begins
+
+
+@pytest.mark.usefixtures("_plugins_anew")
+@pytest.mark.parametrize("face_of", [coordinator.admin_of, binder.admin_of, Both])
+def test_a_plugin_that_was_left_out_is_told_once_before_any_server_is_asked(face_of: Any) -> None:
+    plugins_of(()).report("even", "it is left out")
+    told = list[tuple[str, str]]()
+
+    def note(subject: str, text: str) -> None:
+        told.append((subject, text))
+
+    health = SimpleNamespace(note=note, look=tuple)
+    runtime: Any = SimpleNamespace(id="s-0", settings=load(SingleSettings), health=health, metrics=Metrics("single"))
+    face_of(runtime, SimpleNamespace(cluster_name=""))
+    assert told == [("plugin even", "it is left out")]

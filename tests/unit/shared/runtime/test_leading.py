@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shared.errors import LeadershipLost
-from shared.runtime.leading import Face, PeerRoutes, _stand_by_and_lead
+from shared.runtime import leading
+from shared.runtime.leading import Face, PeerRoutes, _stand_by_and_lead, stand
 from shared.runtime.observe.metrics import Metrics
 
 
@@ -91,3 +93,51 @@ async def test_an_error_of_any_of_its_tasks_ends_the_term() -> None:
     with pytest.raises(ExceptionGroup) as ended:
         await one.task
     assert ended.group_contains(ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("ends", "in_order"), [("stop", True), ("lost", False), ("stop and lost", False), ("fails", False)]
+)
+@pytest.mark.parametrize("leaving_fails", [False, True])
+async def test_who_leaves_shows_its_term_until_all_is_settled_and_hears_whether_it_is_in_order(
+    monkeypatch: pytest.MonkeyPatch, ends: str, in_order: bool, leaving_fails: bool
+) -> None:
+    face, stopping, fails, heard = Plain("p"), asyncio.Event(), asyncio.Event(), list[object]()
+    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def elected() -> int:
+        return 7
+
+    @asynccontextmanager
+    async def candidacy(*_: object, **__: object) -> AsyncIterator[tuple[Any, asyncio.Future[str]]]:
+        try:
+            yield SimpleNamespace(wait_elected=elected), lost
+        finally:
+            heard.append(("resigned", face.parts))
+
+    async def run() -> None:
+        if "lost" in ends:
+            lost.set_result("term 7 is over: expired")
+        if "stop" in ends:
+            stopping.set()
+        if ends == "fails":
+            fails.set()
+        await fails.wait()
+        raise ZeroDivisionError
+
+    async def begin(term: int, _: object) -> tuple[str, Sequence[Coroutine[Any, Any, None]]]:
+        return f"parts of {term}", [run()]
+
+    async def leave(in_order: bool) -> None:
+        heard.append(("leave", in_order, face.parts))
+        if leaving_fails:
+            raise KeyError
+
+    monkeypatch.setattr(leading, "candidacy", candidacy)
+    runtime: Any = SimpleNamespace(service=SimpleNamespace(stopping=stopping))
+    standing = stand(runtime, face, begin, key="k", role="r", ready=lambda: heard.append("ready"), leave=leave)
+    (ended,) = await asyncio.gather(standing, return_exceptions=True)
+    expected: type[BaseException] | None = LeadershipLost if "lost" in ends else None
+    expected = KeyError if leaving_fails else ExceptionGroup if ends == "fails" else expected
+    assert (type(ended) if ended is not None else None) is expected
+    assert heard == ["ready", ("leave", in_order, "parts of 7"), ("resigned", None)]
