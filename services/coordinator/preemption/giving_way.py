@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
@@ -76,6 +75,13 @@ class _Refused:
     why: str
 
 
+def _of_offline(settings: CoreSettings) -> tuple[float, ...]:
+    """What decides here: with any other setting everything goes on."""
+    return (
+        settings.offline_eviction, settings.offline_margin, settings.offline_grace_s, settings.offline_min_runtime_s,
+    )  # fmt: skip
+
+
 class GivingWay:
     """One term's."""
 
@@ -86,7 +92,8 @@ class GivingWay:
         self._promises = Promises(state)
         self._settings: CoreSettings | None = None
         """Those by which all nodes were looked at last."""
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, dict[str, None]] = {}
+        """Nodes to look at, by shard; who had his turn last is last."""
         self._more = False
         """Whether some of them may be looked at in the next turn already."""
         self._due = Due()
@@ -107,7 +114,7 @@ class GivingWay:
     def node_changed(self, name: str) -> None:
         """What is lent there, or who holds what of it, may have changed."""
         if self._state.settings.offline_eviction:
-            self._changed[name] = None
+            self._changed.setdefault(self._state.shards.of(name), {})[name] = None
             self._more = True
 
     def pod_changed(self, pod: Pod) -> None:
@@ -137,7 +144,7 @@ class GivingWay:
             return None
         if self._settings is not state.settings or self._more:
             return state.now
-        return self._due.next_at()
+        return self._due.next_at() if state.settings.offline_eviction else None
 
     def step(self) -> None:
         """Look at nodes that changed, as far as the turn's work goes."""
@@ -145,30 +152,39 @@ class GivingWay:
         if state.paused is not None:
             return
         if self._settings is not state.settings:
-            self._begin()
-        self._changed |= dict.fromkeys(self._due.take(state.now))
-        left, blocked, shards = state.work * NODES_PER_WORK, set[str](), state.shards
-        some = list(islice(self._changed, left))
-        self._more = len(some) < len(self._changed)
-        for name in some:
-            if left <= 0 or len(self._evictions) >= EVICTIONS_PER_PLAN or len(blocked) == len(shards.names):
-                self._more = True
-                break
-            shard = shards.of(name)
-            if shard in blocked or not self._ledger.may_evict(shard, EvictionReason.GIVE_WAY):
-                blocked.add(shard)  # until one of its plans is answered
+            before, self._settings = self._settings, state.settings
+            if before is None or _of_offline(before) != _of_offline(state.settings):
+                self._begin()
+        self._more = False
+        if not state.settings.offline_eviction:
+            return
+        for name in self._due.take(state.now):
+            self.node_changed(name)
+        left = state.work * NODES_PER_WORK
+        for shard in list(self._changed):
+            if left <= 0 or not self._may_ask(shard):
                 continue
-            del self._changed[name]
-            left -= 1 + self._look(name)
-        if self._evictions:
-            evictions, self._evictions = self._evictions, []
-            self._ledger.evict(evictions)
-        self._more = self._more and len(blocked) < len(shards.names)
+            names = self._changed.pop(shard)
+            while names and left > 0 and len(self._evictions) < EVICTIONS_PER_PLAN:
+                name = next(iter(names))
+                del names[name]
+                left -= 1 + self._look(name)
+            if names:
+                self._changed[shard] = names
+            if self._evictions:
+                evictions, self._evictions = self._evictions, []
+                self._ledger.evict(evictions)
+        self._more = any(map(self._may_ask, self._changed))
         state.work = max(0, left // NODES_PER_WORK)
+
+    def _may_ask(self, shard: str) -> bool:
+        """Whether the shard's nodes are looked at: not before one of its plans is answered, where many are out."""
+        return self._ledger.may_evict(shard, EvictionReason.GIVE_WAY)
 
     def _begin(self) -> None:
         """A term begins, or other settings hold: all nodes are looked at where offline pods hold too much."""
-        state, self._settings = self._state, self._state.settings
+        state = self._state
+        self._due = Due()
         self.short.clear()
         self._notices.clear()
         self._budgeted.clear()
@@ -179,7 +195,9 @@ class GivingWay:
         for name in [name for name in table.resource_names if is_lent(name)]:
             column = table.column_of[name]
             rows = (table.requested[column, : table.rows] > table.allocatable[column, : table.rows]).nonzero()[0]
-            self._changed |= dict.fromkeys(table.names[row] for row in rows.tolist() if table.nodes[row] is not None)
+            for row in rows.tolist():
+                if table.nodes[row] is not None:
+                    self.node_changed(table.names[row])
 
     # --- one node -----------------------------------------------------------------------------------------------
 
@@ -252,6 +270,7 @@ class GivingWay:
                 self._due.later(account.node_name, state.now + UNHEARD_S)
             return leaves
         if state.now < asked.until:
+            self._due.later(asked.node, asked.until)
             return True
         state.evicted.became(pod.uid, UNKNOWN)
         self._forget(pod.uid)

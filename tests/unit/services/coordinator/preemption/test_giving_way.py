@@ -7,11 +7,12 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core import core
 from services.coordinator.core.events import PlanFailed
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
+from services.coordinator.preemption.giving_way import AGAIN_S, LONGEST_AGAIN_S, NO_CONTROLLER, GivingWay
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
@@ -19,6 +20,7 @@ from shared.model.labels import LabelSelector
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
+from shared.scheduling.shards import Shards
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import PodBuilder, make_node, make_pod
@@ -105,6 +107,74 @@ def test_nobody_leaves_before_the_grace_is_over_nor_where_it_ends_by_itself() ->
     assert not scene.evicted
     scene.run(until_s=2)
     assert len(scene.evicted) == 2
+
+
+def switch(scene: Scene, settings: CoreSettings, number: int = 1) -> None:
+    scene.control = replace(scene.control, settings=settings, settings_number=number)
+    scene.inbox.append(scene.control)
+    scene.run()
+
+
+@pytest.mark.parametrize("pending", ["a refusal", "a grace", "a protected time", "a victim not heard of"])
+def test_once_it_is_switched_off_nobody_leaves_whatever_was_pending(pending: str) -> None:
+    grace_s, runtime_s = 30.0 * (pending == "a grace"), 130.0 * (pending == "a protected time")
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=grace_s, offline_min_runtime_s=runtime_s))
+    if pending == "a refusal":
+        scene.budget_forbids = {f"uid-p{number}" for number in range(4)}
+    scene.hold_plans = pending == "a victim not heard of"
+    lend(scene, "n0", 4500)
+    scene.run(until_s=10)
+    if scene.hold_plans:
+        scene.hold_plans = False
+        scene.unknown_evictions = 2
+        scene.inbox.append(scene.bind(scene.held_plans.pop()))
+        scene.deliver(scene.inbox.popleft())
+    switch(scene, CoreSettings(validate=True))
+    scene.budget_forbids = set()
+    lend(scene, "n0", 4400)
+    scene.run(until_s=3 * LONGEST_AGAIN_S)
+    assert not scene.evicted
+    switch(scene, ON, 2)
+    scene.run(until_s=1)
+    assert len(scene.evicted) == 2
+
+
+def test_a_setting_of_something_else_starts_no_grace_anew_and_repeats_nothing() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=30.0))
+    lend(scene, "n0", 4500)
+    scene.run(until_s=20)
+    switch(scene, replace_settings(offline_grace_s=30.0, gang_timeout_s=77.0))
+    scene.run(until_s=11)
+    assert len(scene.evicted) == 2
+
+
+@pytest.mark.parametrize("slow", ["0", "1"])
+def test_a_shard_whose_binder_does_not_answer_holds_up_no_other(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "WORK_PER_TURN", 8)
+    monkeypatch.setattr(core, "LEAST_WORK", 8)
+    shards = Shards(("0", "1"), 5)
+    scene = Scene(agents=1, settings=ON, shards=shards)
+    scene.core.state.epoch = NOW - scene.now
+    names = [f"n{number}" for number in range(60)]
+    for name in names:
+        lend(scene, name, 8000)
+        scene.add_pod(offline(f"p-{name}", 4000).on(name).pod())
+    scene.begin()
+    scene.run()
+    scene.hold_plans = True
+    for name in sorted(names, key=lambda name: shards.of(name) != slow):
+        lend(scene, name, 0)
+    for _ in range(100):
+        scene.run(until_s=1)
+        for plan in [plan for plan in scene.held_plans if shards.of(plan.evictions[0].node) != slow]:
+            scene.held_plans.remove(plan)
+            scene.inbox.append(scene.bind(plan))
+    assert sorted(scene.evicted) == sorted(f"uid-p-{name}" for name in names if shards.of(name) != slow)
+    scene.hold_plans = False
+    while scene.held_plans:
+        scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
+        scene.run(until_s=1)
+    assert len(scene.evicted) == len(names)
 
 
 def replace_settings(**changes: float | bool) -> CoreSettings:
