@@ -101,7 +101,9 @@ class GivingWay:
         """Those that this turn's plan is to ask for."""
         self.asked: dict[str, _Asked] = {}
         self.short: dict[str, float] = {}
-        """Nodes that were found to be short, since when."""
+        """Nodes that were found to be short by more than the margin, since when."""
+        self._ripe = set[str]()
+        """Those that were for the whole grace: there it is to hold again, without a margin."""
         self._refused: dict[str, _Refused] = {}
         """Victims that the API server would not evict, by uid."""
         self._budgeted: set[str] = set()
@@ -186,6 +188,7 @@ class GivingWay:
         state = self._state
         self._due = Due()
         self.short.clear()
+        self._ripe.clear()
         self._notices.clear()
         self._budgeted.clear()
         self._changed.clear()
@@ -219,12 +222,14 @@ class GivingWay:
             resource: int(state.cache.table.requested[state.cache.table.column_of[resource], row]) for resource in over
         }
         margin = state.settings.offline_margin
-        if name not in self.short and not any(over[resource] > margin * held[resource] for resource in over):
+        if name not in self._ripe and not any(over[resource] > margin * held[resource] for resource in over):
+            self._over(name, told=bool(unsaid))
             return 0
         ripe = self.short.setdefault(name, state.now) + state.settings.offline_grace_s
         if state.now < ripe:
             self._due.later(name, ripe)
             return 0
+        self._ripe.add(name)
         short = self._without_leaving(name, over)
         if not short:
             return 0
@@ -396,6 +401,7 @@ class GivingWay:
     def _over(self, name: str, *, told: bool = False) -> None:
         """Enough is lent there, or there is no such node. ``told``: what was told of it holds on."""
         self.short.pop(name, None)
+        self._ripe.discard(name)
         if not told:
             self._notices.over(name)
         self._budgeted.discard(name)

@@ -109,6 +109,31 @@ def test_nobody_leaves_before_the_grace_is_over_nor_where_it_ends_by_itself() ->
     assert len(scene.evicted) == 2
 
 
+def test_the_grace_begins_anew_where_no_more_than_the_margin_is_missing_meanwhile() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=60.0))
+    lend(scene, "n0", 7000)
+    scene.run(until_s=1)
+    lend(scene, "n0", 7900)
+    scene.run(until_s=600)
+    assert not scene.evicted
+    lend(scene, "n0", 7000)
+    scene.run(until_s=59)
+    assert not scene.evicted
+    scene.run(until_s=2)
+    assert len(scene.evicted) == 1
+
+
+def test_after_the_grace_it_is_to_hold_again_and_not_within_the_margin_alone() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=10.0))
+    scene.budget_forbids = {f"uid-p{number}" for number in range(4)}
+    lend(scene, "n0", 7000)
+    scene.run(until_s=15)
+    lend(scene, "n0", 7900)
+    scene.budget_forbids = set()
+    scene.run(until_s=LONGEST_AGAIN_S)
+    assert len(scene.evicted) == 1
+
+
 def switch(scene: Scene, settings: CoreSettings, number: int = 1) -> None:
     scene.control = replace(scene.control, settings=settings, settings_number=number)
     scene.inbox.append(scene.control)
