@@ -35,7 +35,7 @@ from services.coordinator.preemption.evictions import (
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
-from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN
+from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN, Requests
 from shared.model.node import Node
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
@@ -60,10 +60,12 @@ ON_ITS_WAY = "it is on its way to a node"
 
 @dataclass(slots=True)
 class _Asked:
-    """A victim. ``until``: when it may be asked again, if it has not begun to leave by then."""
+    """A victim. ``until``: when it may be asked again, if it has not begun to leave by then; not while it is ``open``
+    what became of the request."""
 
     node: str
     until: float
+    open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class GivingWay:
         self._nominations = nominations
         self._ledger = ledger
         self._promises = Promises(state)
+        self._requests = Requests(state, ledger)
+        """Those that stand in the binder's line."""
         self._settings: CoreSettings | None = None
         """Those by which all nodes were looked at last."""
         self._changed: dict[str, dict[str, None]] = {}
@@ -132,6 +136,10 @@ class GivingWay:
         if node in self.short:
             self.node_changed(node)
 
+    def binder_changed(self) -> None:
+        """Nodes of a shard may be looked at that had no binder."""
+        self._more = True
+
     def budgets_changed(self) -> None:
         """Evictions may be allowed that were not."""
         for node in sorted(self._budgeted):
@@ -158,6 +166,7 @@ class GivingWay:
             if before is None or _of_offline(before) != _of_offline(state.settings):
                 self._begin()
         self._more = False
+        self._requests.send(self._addressed)
         if not state.settings.offline_eviction:
             return
         for name in self._due.take(state.now):
@@ -180,8 +189,14 @@ class GivingWay:
         state.work = max(0, left // NODES_PER_WORK)
 
     def _may_ask(self, shard: str) -> bool:
-        """Whether the shard's nodes are looked at: not before one of its plans is answered, where many are out."""
-        return self._ledger.may_evict(shard, EvictionReason.GIVE_WAY)
+        """Whether the shard's nodes are looked at: not before one of its plans is answered, where many are out, nor
+        while the binder has others in its line, or there is none."""
+        reason = EvictionReason.GIVE_WAY
+        return (
+            self._ledger.is_led(shard)
+            and not self._requests.has(shard, reason)
+            and self._ledger.may_evict(shard, reason)
+        )
 
     def _begin(self) -> None:
         """A term begins, or other settings hold: all nodes are looked at where offline pods hold too much."""
@@ -274,6 +289,8 @@ class GivingWay:
             if leaves and (account := state.cache.accounts.get(pod.uid)) is not None:
                 self._due.later(account.node_name, state.now + UNHEARD_S)
             return leaves
+        if asked.open:
+            return True
         if state.now < asked.until:
             self._due.later(asked.node, asked.until)
             return True
@@ -340,14 +357,36 @@ class GivingWay:
                 broken=",".join(choice.broken),
             )  # fmt: skip
             state.stats.asked_to_give_way += len(choice.victims)
-            self._due.later(node.name, state.now + UNHEARD_S)
+
+    def _addressed(self, eviction: Eviction) -> Eviction | None:
+        """The request of one in the binder's line, for its end; None where that is known, or nobody is to leave now."""
+        state, uid = self._state, eviction.uid
+        pod = state.cluster.index.get(uid)
+        if uid not in self.asked or pod is None:
+            return None
+        if state.settings.offline_eviction and not pod.terminating:
+            return eviction
+        state.evicted.became(uid, EVICTED if pod.terminating else UNKNOWN)
+        self._forget(uid)
+        self._nominations.asked_by_others(uid, leaves=pod.terminating)
+        return None
 
     def answered(self, eviction: Eviction, result: EvictionResult) -> bool:
         """What became of a victim, by the binder. False: it was asked to leave for somebody else."""
         if eviction.reason != EvictionReason.GIVE_WAY:
             return False
-        uid = eviction.uid
-        self._more = self._more or bool(self._changed)
+        uid, asked = eviction.uid, self.asked.get(eviction.uid)
+        self._more = True
+        if not result.waits:
+            self._requests.ended(eviction)
+        elif (pod := self._state.cluster.index.get(uid)) is None or pod.terminating:
+            result = EvictionResult(uid, EvictionOutcome.EVICTED)  # it had its end since the binder said so
+        elif asked is not None and self._requests.again(eviction):
+            return True
+        if asked is not None:
+            asked.open = False
+            asked.until = self._state.now + (UNKNOWN_S if result.outcome == EvictionOutcome.UNKNOWN else UNHEARD_S)
+            self._due.later(asked.node, asked.until)
         self._promises.settle(uid)
         self._hear(eviction, result)
         self._nominations.asked_by_others(uid, leaves=result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE))
@@ -355,7 +394,7 @@ class GivingWay:
 
     def _hear(self, eviction: Eviction, result: EvictionResult) -> None:
         """Its end, or that nobody knows it."""
-        state, uid, asked = self._state, eviction.uid, self.asked.get(eviction.uid)
+        state, uid = self._state, eviction.uid
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.evicted.became(uid, EVICTED)
@@ -368,10 +407,6 @@ class GivingWay:
                 state.evicted.became(uid, GONE)  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
                 state.evicted.became(uid, UNKNOWN)
-                if asked is not None and not result.waits:
-                    asked.until = state.now + UNKNOWN_S
-                if asked is not None:
-                    self._due.later(asked.node, asked.until)
             case _:
                 state.evicted.became(uid, REFUSED)
                 self._forget(uid)

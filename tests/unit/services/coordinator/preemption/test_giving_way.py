@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core import core
-from services.coordinator.core.events import PlanFailed
+from services.coordinator.core.events import BinderChanged, PlanFailed
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.preemption.giving_way import AGAIN_S, LONGEST_AGAIN_S, NO_CONTROLLER, GivingWay
+from services.coordinator.preemption.giving_way import AGAIN_S, LONGEST_AGAIN_S, NO_CONTROLLER, UNHEARD_S, GivingWay
+from services.coordinator.preemption.requests import STUCK_S
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
@@ -25,7 +26,7 @@ from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
-from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, offline
+from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, at, offline
 
 ON = CoreSettings(validate=True, offline_eviction=True)
 
@@ -58,7 +59,7 @@ def four() -> list[PodBuilder]:
 
 
 def stay(scene: Scene) -> list[str]:
-    return [dict(log.facts)["reason"] for log in scene.of(Log) if log.event == "offline_pods_stay"]
+    return [str(dict(log.facts)["reason"]) for log in scene.of(Log) if log.event == "offline_pods_stay"]
 
 
 def test_as_many_leave_as_must_and_at_once() -> None:
@@ -200,6 +201,91 @@ def test_a_shard_whose_binder_does_not_answer_holds_up_no_other(slow: str, monke
         scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
         scene.run(until_s=1)
     assert len(scene.evicted) == len(names)
+
+
+def answer(scene: Scene, waiting: int) -> None:
+    """The binder has asked all but so many victims, which stand in its line."""
+    scene.waiting_evictions = waiting
+    plans, scene.held_plans = scene.held_plans, []
+    scene.inbox.extend(map(scene.bind, plans))
+    scene.run(until_s=2)
+
+
+def test_of_those_in_the_binder_s_line_the_end_is_heard_before_others_are_asked() -> None:
+    scene = lent(*four(), nodes=2)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/b", BUDGET))
+    scene.hold_plans = True
+    lend(scene, "n0", 0)
+    scene.run()
+    assert sum(len(plan.evictions) for plan in scene.held_plans) == 4
+    late = offline("late", 4000).on("n1").pod()
+    scene.add_pod(late)
+    scene.run()
+    for waiting in (3, 2, 2):
+        answer(scene, waiting)
+        (names,) = scene.core.state.cluster.promised.values()
+        assert len(names) == len(scene.core.giving_way.asked) == waiting
+    scene.run(until_s=UNHEARD_S)
+    assert len(scene.core.giving_way.asked) == 2
+    answer(scene, 0)
+    assert len(scene.evicted) == len(set(scene.evicted)) == 4
+    assert len([event for event in scene.of(EmitEvent) if event.reason == "GaveWay"]) == 4
+    assert scene.core.state.stats.gave_way == 4
+    assert not scene.core.state.cluster.promised
+
+
+def test_a_binder_that_only_says_that_they_wait_is_not_waited_for_for_ever() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 6000)
+    scene.run()
+    for _ in range(int(STUCK_S)):
+        answer(scene, 1)
+    assert scene.core.state.stats.asked_to_give_way > 1
+    scene.hold_plans = False
+    answer(scene, 0)
+    assert len(scene.evicted) == 1
+
+
+def test_switched_off_those_in_the_binder_s_line_are_not_asked_for_again() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 0)
+    scene.run()
+    scene.waiting_evictions = 4
+    scene.inbox.append(scene.bind(scene.held_plans.pop()))
+    scene.inbox.append(replace(scene.control, settings=CoreSettings(validate=True), settings_number=1))
+    scene.run(batch=2, until_s=600)
+    assert not scene.held_plans
+    assert not scene.core.giving_way.asked
+
+
+def test_without_a_binder_nobody_is_chosen_and_those_that_must_leave_once_there_is_one() -> None:
+    scene = lent(*four())
+    scene.inbox.append(BinderChanged("", 0))
+    lend(scene, "n0", 6000)
+    scene.run(until_s=20)
+    lend(scene, "n0", 8000)
+    scene.run(until_s=70)
+    scene.inbox.append(BinderChanged("http://binder", 4))
+    scene.run(until_s=5)
+    assert not any(plan.evictions for plan in scene.plans)
+    scene.inbox.append(BinderChanged("", 0))
+    lend(scene, "n0", 4500)
+    scene.run(until_s=20)
+    scene.inbox.append(BinderChanged("http://binder", 5))
+    scene.run(until_s=5)
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_while_nobody_has_answered_for_whom_it_asked_nobody_else_is_asked() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 6000)
+    scene.run(until_s=10)
+    scene.change_pod("uid-p1", offline=offline("p1", last_checkpoint=at(0)).pod().offline)
+    scene.run(until_s=2 * UNHEARD_S)
+    assert {eviction.uid for plan in scene.plans for eviction in plan.evictions} == {"uid-p0"}
 
 
 def replace_settings(**changes: float | bool) -> CoreSettings:
@@ -380,7 +466,7 @@ def test_an_unreadable_annotation_is_named_once_and_counts_as_not_said() -> None
     lend(scene, "n0", 3900)
     scene.run()
     (log,) = [log for log in scene.of(Log) if log.event == "offline_terms_unread"]
-    assert dict(log.facts)["reason"].startswith("metadata.annotations[conclave.io/last-checkpoint]: 'yesterday'")
+    assert str(dict(log.facts)["reason"]).startswith("metadata.annotations[conclave.io/last-checkpoint]: 'yesterday'")
 
 
 def test_a_budget_that_allows_no_eviction_is_not_tried_and_one_that_does_again_is_at_once() -> None:
