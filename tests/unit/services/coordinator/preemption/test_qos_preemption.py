@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.inspect.explain import explain
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source
 from tests.builders import PodBuilder, make_node, make_pod
@@ -210,3 +211,26 @@ def test_a_gang_of_which_one_member_is_offline_preempts_no_online_pod() -> None:
     scene.add_pod(replace(offline("second", priority=100, owned=False).pod(), group=key, start_time=""))
     scene.run(until_s=15)
     assert not scene.evicted
+
+
+@pytest.mark.parametrize(
+    ("stands", "waits", "ran_s", "told"),
+    [
+        (offline("a"), offline("p"), 0.0, ""),
+        (online("a"), offline("p", priority=1000), 0.0, ""),
+        (offline("a"), online("p"), 130.0, ""),
+        (offline("a"), online("p"), 0.0, "would evict default/a from n0"),
+        (offline("a"), offline("p", priority=1), 0.0, "would evict default/a from n0"),
+    ],
+    ids=["of its own", "an online one", "a protected one", "an online pod's equal", "below it"],
+)
+def test_what_is_explained_is_what_is_done(stands: PodBuilder, waits: PodBuilder, ran_s: float, told: str) -> None:
+    scene = full(stands, settings=replace_settings(ran_s))
+    scene.hold_plans = True
+    scene.add_pod(replace(waits.pod(), start_time=""))
+    scene.run(until_s=2)
+    answer = explain(scene.core, replace(waits.pod(), start_time=""), {}, scene.now)["preemption"]
+    asked = {eviction.uid for plan in scene.plans for eviction in plan.evictions}
+    assert answer["summary"].startswith(told or "0/1 nodes are available")
+    assert answer["helps"] is bool(told)
+    assert asked == ({"uid-a"} if told else set())
