@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
+from services.coordinator.inspect.group_explain import explain_group
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source
 from tests.builders import PodBuilder, make_node, make_pod
@@ -234,3 +235,23 @@ def test_what_is_explained_is_what_is_done(stands: PodBuilder, waits: PodBuilder
     assert answer["summary"].startswith(told or "0/1 nodes are available")
     assert answer["helps"] is bool(told)
     assert asked == ({"uid-a"} if told else set())
+
+
+@pytest.mark.parametrize("offline_member", [False, True])
+def test_what_is_explained_of_a_gang_is_what_is_done(offline_member: bool) -> None:
+    scene = full(online("one"), online("two"))
+    scene.hold_plans = True
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    second = offline("second", priority=100, owned=False) if offline_member else online("second", priority=100)
+    for pod in (online("first", priority=100), second):
+        scene.add_pod(replace(pod.pod(), group=key, start_time=""))
+    scene.run(until_s=2)
+    asked = {eviction.uid for plan in scene.plans for eviction in plan.evictions}
+    answer = explain_group(scene.core, "default", "g")
+    assert answer is not None
+    assert answer.now is not None
+    assert answer.now.preemption is not None
+    assert answer.now.preemption.helps is not offline_member
+    assert asked == (set() if offline_member else {"uid-one", "uid-two"})
