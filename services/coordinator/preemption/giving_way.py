@@ -37,6 +37,7 @@ from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN, Requests
 from shared.model.node import Node
+from shared.model.offline import EVICTION_LABEL
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
 from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
@@ -55,6 +56,7 @@ NODES_PER_WORK = 2
 
 NO_CONTROLLER = f'no controller would make another, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
 OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
+LABELLED_OUT = f'it says {EVICTION_LABEL}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
 
 
@@ -317,6 +319,8 @@ class GivingWay:
         state, terms = self._state, pod.offline
         if not pod.preemptible:
             return OPTED_OUT
+        if pod.labels.get(EVICTION_LABEL) == "false":
+            return LABELLED_OUT
         if terms is None or not terms.returns:
             return NO_CONTROLLER
         refused = self._refused.get(pod.uid)

@@ -12,12 +12,21 @@ from services.coordinator.core.events import BinderChanged, PlanFailed
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.preemption.giving_way import AGAIN_S, LONGEST_AGAIN_S, NO_CONTROLLER, UNHEARD_S, GivingWay
+from services.coordinator.preemption.giving_way import (
+    AGAIN_S,
+    LABELLED_OUT,
+    LONGEST_AGAIN_S,
+    NO_CONTROLLER,
+    OPTED_OUT,
+    UNHEARD_S,
+    GivingWay,
+)
 from services.coordinator.preemption.requests import STUCK_S
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
+from shared.model.offline import EVICTION_LABEL
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
@@ -447,6 +456,25 @@ def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
     assert scene.evicted == ["uid-w"]
     short = f"less is lent than offline pods hold ({CPU}: 4000)"
     assert stay(scene) == [f"{short}, and nobody else may leave: default/bare: {NO_CONTROLLER}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "labels", "why"),
+    [
+        ({}, {EVICTION_LABEL: "false"}, LABELLED_OUT),
+        ({"preemptible": "true"}, {EVICTION_LABEL: "false"}, LABELLED_OUT),
+        ({"preemptible": "false"}, {EVICTION_LABEL: "true"}, OPTED_OUT),
+    ],
+)
+def test_who_says_that_it_does_not_give_way_stays_and_that_is_told(
+    said: dict[str, str], labels: dict[str, str], why: str
+) -> None:
+    scene = lent(offline("a", 4000, **said).set(labels=labels))
+    lend(scene, "n0", 0)
+    scene.run(until_s=60)
+    assert not scene.evicted
+    (told,) = stay(scene)
+    assert told.endswith(f"default/a: {why}")
 
 
 def test_who_is_protected_leaves_once_its_time_is_over() -> None:
