@@ -22,22 +22,24 @@ class Protected:
     def may_evict(self, preemptor: Pod, pod: Pod) -> bool:
         """Whether a pod that stands may be a victim of one of higher priority: it did not opt out and, where QoS
         counts, no online pod leaves for an offline one, and no offline one before its time."""
+        if pod.offline is None or not self._state.settings.offline_preemption:
+            return self.would_evict(preemptor, pod)
         left_s, account = self._left_s(pod), self._state.cache.accounts.get(pod.uid)
         if left_s and account is not None:
             self._due.later(account.node_name, self._state.now + left_s)
-        return self.would_evict(preemptor, pod)
+        return pod.preemptible and not left_s
 
     def would_evict(self, preemptor: Pod, pod: Pod) -> bool:
         """The same, asked by somebody who does not wait for it."""
-        if not pod.preemptible or self._left_s(pod):
-            return False
-        return pod.offline is not None or preemptor.offline is None or not self._state.settings.offline_preemption
+        if not self._state.settings.offline_preemption:
+            return pod.preemptible
+        if pod.offline is None:
+            return pod.preemptible and preemptor.offline is None
+        return pod.preemptible and not self._left_s(pod)
 
     def _left_s(self, pod: Pod) -> float:
-        """For how long yet nobody may evict the pod for its QoS."""
+        """For how long yet an offline pod stays."""
         state = self._state
-        if pod.offline is None or not pod.preemptible or not state.settings.offline_preemption:
-            return 0.0
         return protected_s(pod, state.now + (state.epoch or 0.0), state.settings.offline_min_runtime_s)
 
     def take(self) -> list[str]:
