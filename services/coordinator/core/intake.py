@@ -69,7 +69,7 @@ class PodIntake:
 
     def seen(self, pod: Pod) -> None:
         """The API server shows a pod, which was added or changed."""
-        self.upsert(self.counted(pod))
+        self.upsert(pod if pod.offline is None else self.counted(pod))
 
     def counted(self, pod: Pod) -> Pod:
         """The pod as it counts here. An offline one that may be evicted stands below online ones of its priority, where

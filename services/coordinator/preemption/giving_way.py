@@ -156,7 +156,7 @@ class GivingWay:
             return None
         if self._settings is not state.settings or self._more:
             return state.now
-        return self._due.next_at() if state.settings.offline_eviction else None
+        return self._due.next_at()  # nothing is due while it is off
 
     def step(self) -> None:
         """Look at nodes that changed, as far as the turn's work goes."""
@@ -170,6 +170,7 @@ class GivingWay:
         self._more = False
         self._requests.send(self._addressed)
         if not state.settings.offline_eviction:
+            self._due = Due()
             return
         for name in self._due.take(state.now):
             self.node_changed(name)

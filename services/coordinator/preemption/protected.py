@@ -22,12 +22,13 @@ class Protected:
     def may_evict(self, preemptor: Pod, pod: Pod) -> bool:
         """Whether a pod that stands may be a victim of one of higher priority: it did not opt out and, where QoS
         counts, no online pod leaves for an offline one, and no offline one before its time."""
-        if pod.offline is None or not self._state.settings.offline_preemption:
-            return self.would_evict(preemptor, pod)
-        left_s, account = self._left_s(pod), self._state.cache.accounts.get(pod.uid)
-        if left_s and account is not None:
-            self._due.later(account.node_name, self._state.now + left_s)
-        return pod.preemptible and not left_s
+        if not self._state.settings.offline_preemption:
+            return pod.preemptible
+        if pod.offline is not None and pod.preemptible and (left_s := self._left_s(pod)):
+            account = self._state.cache.accounts.get(pod.uid)
+            if account is not None:
+                self._due.later(account.node_name, self._state.now + left_s)
+        return self.would_evict(preemptor, pod)
 
     def would_evict(self, preemptor: Pod, pod: Pod) -> bool:
         """The same, asked by somebody who does not wait for it."""
