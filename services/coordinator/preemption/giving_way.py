@@ -390,7 +390,8 @@ class GivingWay:
             return True
         if asked is not None:
             asked.open = False
-            asked.until = self._state.now + (UNKNOWN_S if result.outcome == EvictionOutcome.UNKNOWN else UNHEARD_S)
+            soon = result.outcome == EvictionOutcome.UNKNOWN and not result.waits
+            asked.until = self._state.now + (UNKNOWN_S if soon else UNHEARD_S)
             self._due.later(asked.node, asked.until)
         self._promises.settle(uid)
         self._hear(eviction, result)
