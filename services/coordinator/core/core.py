@@ -252,6 +252,7 @@ class Core:
                 self._change_agents(event)
             case BinderChanged():
                 self.ledger.change_binder(event)
+                self.giving_way.binder_changed()
             case ShardsSeen():
                 if event.revision != self.state.shards.revision:
                     self.state.out.append(Stop("the nodes are divided into other shards: all is listed again"))

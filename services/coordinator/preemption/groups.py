@@ -102,6 +102,11 @@ class _Held:
     stuck: set[str] = field(default_factory=set)
 
 
+def preemptor_of(pods: Sequence[Pod]) -> Pod:
+    """As whom waiting members preempt: an offline one binds them all."""
+    return next((pod for pod in pods if pod.offline is not None), pods[0])
+
+
 class GroupPreemptor:
     """Searches of one term by the pod group's key."""
 
@@ -342,7 +347,7 @@ class GroupPreemptor:
             if kind is not None and self._refused.get(kind) == self._stamp():
                 raise StopIteration(GroupPreemption(reason=NO_CANDIDATE))
             stuck = self._known[key].stuck if key in self._known else set()
-            judged = next((pod for pod in pods if pod.offline is not None), pods[0])  # an offline member binds them all
+            judged = preemptor_of(pods)
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
                 may_evict=lambda pod: self._protected.may_evict(judged, pod) and pod.uid not in stuck,

@@ -20,7 +20,8 @@ class Promises:
 
     def make(self, pod: Pod) -> None:
         """The pod is to leave: it counts until it was asked, or is not to be."""
-        self.settle(pod.uid)
+        if pod.uid in self._of:
+            return
         cluster = self._state.cluster
         for budget in cluster.budgets:
             if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:

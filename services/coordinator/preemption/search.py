@@ -303,7 +303,7 @@ class Preemptor:
             standing,
             pod.priority,
             lambda other: self.protected.may_evict(pod, other) and (not pod.group or other.group != pod.group),
-            self._spares,
+            self.spares,
         )
         if not possible:
             return None, (NO_VICTIMS,)
@@ -313,7 +313,7 @@ class Preemptor:
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
 
-    def _spares(self, pod: Pod) -> int | None:
+    def spares(self, pod: Pod) -> int | None:
         """How many members the gang of an offline pod can do without, beside those that leave; it goes whole else."""
         groups, index = self._state.groups, self._state.cluster.index
         members = groups.members.get(pod.group) if pod.offline is not None else None

@@ -60,7 +60,7 @@ def test_times_are_read_with_their_zone() -> None:
 @pytest.mark.parametrize("name", ["restart_seconds", "min_runtime_seconds", "checkpoint_interval_seconds"])
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e300", f"{MOST_S + 1}", "1_0h"])
 def test_a_number_that_is_none_is_named_and_counts_as_not_said(name: str, text: str) -> None:
-    found = terms(**{name: text})
+    found = terms(**{name: text})  # type: ignore[arg-type]
     assert (found.restart_s, found.min_runtime_s, found.saves_every_s) == (0.0, None, None)
     assert f"metadata.annotations[conclave.io/{name.replace('_', '-')}]: {text!r}" in found.doubt
     assert "seconds from 0" in found.doubt
