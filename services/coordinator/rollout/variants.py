@@ -82,7 +82,8 @@ class Variants:
         self.heeds_latency = heeds_latency(pointer.active)
         needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
         self._take(needs_of_ref(pointer.active), needs)
-        refs = (pointer.active, candidate) if candidate is not None and self.has_candidate else (pointer.active,)
+        # a candidate that judges nothing yet too: its weights are read once
+        refs = (pointer.active,) if candidate is None else (pointer.active, candidate)
         self.ranked_here.follow(refs, pointer)
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
@@ -101,6 +102,8 @@ class Variants:
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
         self.needs = active | candidate
         """What either of them needs."""
+        self.goes_by_demand = (Need.DEMAND in active, Need.DEMAND in candidate)
+        """Whether the active policy does, and the candidate."""
 
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them."""
