@@ -1,7 +1,7 @@
 """What pods ask for of GPUs: counted by whoever sees all of them, for policies that judge nodes by it.
 
 Taken over anew each time the number of pods has grown by a quarter, so that policies begin to judge anew ever more
-rarely. Pure.
+rarely; and when nodes bring or take away GPUs of a model. Pure.
 
 Source: Weng et al., "Beware of Fragmentation", ATC 2023, section 4.1: the most frequent requests until 95 % of the
 pods are counted.
@@ -24,7 +24,7 @@ GROWTH = 1.25
 MOST_CHARS = 253
 """Of a model's name."""
 MOST_KNOWN = 4096
-"""Requests that are counted; beyond, all counts are halved, and those of one pod go."""
+"""Requests that are counted; beyond, the most frequent half of them stays."""
 
 Key = tuple[int, int, int, tuple[str, ...]]
 
@@ -36,6 +36,10 @@ class DemandCount:
         self._counts: Counter[Key] = Counter()
         self._next = 0.0
         self.pods = 0
+        self._seen = -1, -1
+        """The table's ``static_stamp`` and what its nodes offer, when GPUs were counted last."""
+        self._devices: tuple[dict[str, int], int] = ({}, 0)
+        """GPUs by model, and of others, as taken over."""
 
     def add(self, pod_class: PodClass, pods: int, shares: GpuShares) -> None:
         """So many more pods of a class."""
@@ -46,13 +50,21 @@ class DemandCount:
         self._counts[cpu, devices, milli, models] += pods
         self.pods += pods
         if len(self._counts) > MOST_KNOWN:
-            self._counts = Counter({key: count // 2 for key, count in self._counts.items() if count > 1})
-            self.pods, self._next = self._counts.total(), self._next / 2
+            before = self.pods
+            self._counts = Counter(dict(self._counts.most_common(MOST_KNOWN // 2)))
+            self.pods = self._counts.total()
+            self._next *= self.pods / before
 
-    @property
-    def due(self) -> bool:
-        """Whether it has grown so much that it is to be taken over."""
-        return self.pods >= self._next and self.pods > 0
+    def due(self, table: NodeTable, shares: GpuShares) -> bool:
+        """Whether it has grown so much, or the nodes' GPUs are so many others, that it is to be taken over."""
+        if not self.pods:
+            return False
+        if self.pods >= self._next:
+            return True
+        if (seen := _seen(table, shares)) == self._seen:
+            return False
+        self._seen = seen
+        return devices_by_model(table, shares) != self._devices
 
     def take_over(self, table: NodeTable, shares: GpuShares) -> Demand:
         """As it is told from now on, with the GPUs that the nodes of the table have."""
@@ -63,9 +75,19 @@ class DemandCount:
                 break
             typical.append(TypicalPod(cpu, devices, milli, list(models), count))
             covered += count
-        names, of_row = model_codes(table)
-        view, devices_of = GpuView(table, shares), Counter[int]()
-        for row in table.live_rows().tolist():
-            devices_of[int(of_row[row])] += len(view.free(row))
-        told = {name[:MOST_CHARS]: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
-        return Demand(typical, told, devices_of.total())
+        self._seen, self._devices = _seen(table, shares), devices_by_model(table, shares)
+        return Demand(typical, *self._devices)
+
+
+def _seen(table: NodeTable, shares: GpuShares) -> tuple[int, int]:
+    return table.static_stamp, GpuView(table, shares).offered
+
+
+def devices_by_model(table: NodeTable, shares: GpuShares) -> tuple[dict[str, int], int]:
+    """How many GPUs its nodes have of each model, and of others than those that the wire takes."""
+    names, of_row = model_codes(table)
+    view, devices_of = GpuView(table, shares), Counter[int]()
+    for row in table.live_rows().tolist():
+        devices_of[int(of_row[row])] += len(view.free(row))
+    told = {name[:MOST_CHARS]: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
+    return told, devices_of.total()

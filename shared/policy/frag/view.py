@@ -29,6 +29,13 @@ class GpuView:
         self._units = [unit for unit, _ in known if unit]
         self._columns = [column for unit, column in known if unit]
 
+    @property
+    def offered(self) -> int:
+        """A number that is another once nodes have more or fewer devices, with no look at each node."""
+        table = self._table
+        units = table.allocatable[self._columns, : table.rows]
+        return int(units.sum()) + sum(map(len, table.device_free)) + sum(map(len, table.claimed_free))
+
     def free(self, row: int) -> list[int]:
         """What is free of each device of a node, in thousandths."""
         table = self._table
