@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from shared.model.constraints import PodClass
 from shared.model.gpu_shares import GpuShares
 from shared.model.resources import CPU
@@ -18,7 +20,7 @@ from shared.policy.frag.fragmentation import TYPICAL_SHARE
 from shared.policy.frag.view import GpuView, asked_of, model_codes, models_named
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.bounds import MAX_COUNT
-from shared.wire.demand import MAX_MODELS, MAX_TYPICAL, Demand, TypicalPod
+from shared.wire.demand import MAX_TOLD_MODELS, MAX_TYPICAL, Demand, TypicalPod
 
 GROWTH = 1.25
 MOST_CHARS = 253
@@ -37,7 +39,7 @@ class DemandCount:
         self._next = 0.0
         self.pods = 0
         self._seen = -1, -1
-        """The table's ``static_stamp`` and what its nodes offer, when GPUs were counted last."""
+        """The table's ``static_stamp`` and ``offered_stamp`` when GPUs were counted last."""
         self._devices: tuple[dict[str, int], int] = ({}, 0)
         """GPUs by model, and of others, as taken over."""
 
@@ -46,7 +48,7 @@ class DemandCount:
         amounts = (dict(pod_class.requests).get(CPU, 0), *asked_of(pod_class, shares))
         # one number or name beyond what the wire takes would have every offer refused
         cpu, devices, milli = (min(amount, MAX_COUNT) for amount in amounts)
-        models = tuple(name[:MOST_CHARS] for name in models_named(pod_class)[:MAX_MODELS])
+        models = tuple(name[:MOST_CHARS] for name in models_named(pod_class)[:MAX_TOLD_MODELS])
         self._counts[cpu, devices, milli, models] += pods
         self.pods += pods
         if len(self._counts) > MOST_KNOWN:
@@ -61,9 +63,9 @@ class DemandCount:
             return False
         if self.pods >= self._next:
             return True
-        if (seen := _seen(table, shares)) == self._seen:
+        if self._seen == (table.static_stamp, table.offered_stamp):
             return False
-        self._seen = seen
+        self._seen = table.static_stamp, table.offered_stamp
         return devices_by_model(table, shares) != self._devices
 
     def take_over(self, table: NodeTable, shares: GpuShares) -> Demand:
@@ -75,19 +77,14 @@ class DemandCount:
                 break
             typical.append(TypicalPod(cpu, devices, milli, list(models), count))
             covered += count
-        self._seen, self._devices = _seen(table, shares), devices_by_model(table, shares)
+        self._seen, self._devices = (table.static_stamp, table.offered_stamp), devices_by_model(table, shares)
         return Demand(typical, *self._devices)
-
-
-def _seen(table: NodeTable, shares: GpuShares) -> tuple[int, int]:
-    return table.static_stamp, GpuView(table, shares).offered
 
 
 def devices_by_model(table: NodeTable, shares: GpuShares) -> tuple[dict[str, int], int]:
     """How many GPUs its nodes have of each model, and of others than those that the wire takes."""
-    names, of_row = model_codes(table)
-    view, devices_of = GpuView(table, shares), Counter[int]()
-    for row in table.live_rows().tolist():
-        devices_of[int(of_row[row])] += len(view.free(row))
-    told = {name[:MOST_CHARS]: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
-    return told, devices_of.total()
+    (names, of_row), devices = model_codes(table), GpuView(table, shares).devices()
+    rows = table.live_rows()
+    devices_of = np.bincount(of_row[rows] + 1, devices[rows], len(names) + 1).astype(np.int64).tolist()
+    told = {name[:MOST_CHARS]: devices_of[code + 1] for name, code in list(names.items())[:MAX_TOLD_MODELS]}
+    return told, int(devices[rows].sum()) - sum(told.values())

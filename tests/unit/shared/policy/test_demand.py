@@ -10,6 +10,7 @@ from shared.model.gpu_shares import DEFAULT
 from shared.model.pod import Pod
 from shared.policy import demand
 from shared.policy.demand import DemandCount
+from shared.policy.frag.view import GpuView
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.demand import Demand
@@ -113,6 +114,24 @@ def test_it_is_due_at_once_when_gpus_of_a_model_come_or_go_and_not_when_other_no
     assert due()
     assert devices() == {"A": 8, "B": 4}
     assert not due()
+    cache.upsert_node(gpu_node("d", "B"))
+    assert not due()
+    cache.table.set_claimed(cache.table.row_of["d"], [1000, 300])  # somebody tells of its devices
+    assert due()
+    assert devices() == {"A": 8, "B": 6}
+
+
+@pytest.mark.parametrize("kind", ["own", "claimed", "units", "none"])
+def test_a_node_has_as_many_devices_as_are_told_of(kind: str) -> None:
+    cache = ClusterCache()
+    units = {PLUGIN: "3", "nvidia.com/mig-3g.40gb": "4"} if kind != "none" else {}
+    cache.upsert_node(make_node("a").allocatable(cpu="8", **units).gpus(5 if kind == "own" else 0).node())
+    cache.upsert_node(make_node("b").allocatable(cpu="8").node())
+    if kind == "claimed":
+        cache.table.set_claimed(0, [1000, 500])
+    view = GpuView(cache.table, DEFAULT)
+    assert view.devices().tolist() == [len(view.free(0)), len(view.free(1))]
+    assert len(view.free(0)) == {"own": 5, "claimed": 2, "units": 5, "none": 0}[kind]
 
 
 def standing(name: str, cpu: str, *, by: str) -> Pod:
