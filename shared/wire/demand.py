@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from shared.wire.bounds import Count, Text
 
 MAX_TYPICAL = 512
-MAX_MODELS = 64
+MAX_TOLD_MODELS = 64
 
 
 class TypicalPod(Struct, frozen=True, array_like=True, gc=False):
@@ -23,7 +23,7 @@ class TypicalPod(Struct, frozen=True, array_like=True, gc=False):
     cpu_millis: Count
     devices: Count
     milli: Count
-    models: Annotated[list[Text], Meta(max_length=MAX_MODELS)]
+    models: Annotated[list[Text], Meta(max_length=MAX_TOLD_MODELS)]
     pods: Count
 
 
@@ -32,5 +32,5 @@ class Demand(Struct, frozen=True, array_like=True, gc=False):
     of each model; ``others``: of models beyond these, and of none that a label tells."""
 
     typical: Annotated[list[TypicalPod], Meta(min_length=1, max_length=MAX_TYPICAL)]
-    devices: Annotated[dict[Text, Count], Meta(max_length=MAX_MODELS)] = {}
+    devices: Annotated[dict[Text, Count], Meta(max_length=MAX_TOLD_MODELS)] = {}
     others: Count = 0

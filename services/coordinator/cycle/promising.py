@@ -157,7 +157,7 @@ class Promising:
         score = self._scored_here(offered, Observation(table, offered.pod_class, rows, norms))
         if score is not None:
             return rows[self._best(rows, worth + np.rint(score * SCORE_SCALE).astype(np.int64), wanted)]
-        if Need.DEMAND in self._variants.needs:
+        if self._variants.goes_by_demand[offered.candidate]:
             return None  # what was said of a node to one pod says little of it to another
         if (known := self._known(offered, rows)) is None:
             return None
@@ -173,7 +173,10 @@ class Promising:
         if (plain := asked_here(self._name(offered), self._state.settings.profile.scores)) is not None:
             return plain.decide(seen, self._state.rng).score
         ranked = self._variants.ranked_here.of(candidate=offered.candidate)
-        return None if ranked is None else ranked.decide(seen, self._state.rng)[0].score
+        if ranked is None:
+            return None
+        verdicts, by_another = ranked.decide(seen, self._state.rng)
+        return None if by_another else verdicts.score
 
     def _right(self, offered: OfferedClass) -> BoolArray:
         """``[rows]``: nodes that are right for the class by what is known here."""
@@ -240,11 +243,13 @@ class Promising:
     def heard(self, current: OpenCycle) -> None:
         """Remember what the agents that answered, in step, said of their nodes, each to the first unit of a class that
         it would get. Only where it may be gone by: kinds of pods for few nodes would wash out all others."""
-        if Need.DEMAND in self._variants.needs or not self._many(len(self._registry.views)):
+        if not self._many(len(self._registry.views)):
             return
         scores, most = self._state.settings.profile.scores, self._state.settings.asked_agents
         for offered in current.classes.values():
             if offered.sole or offered.unknown or asked_here(self._name(offered), scores):
+                continue
+            if self._variants.goes_by_demand[offered.candidate]:
                 continue
             if self._variants.ranked_here.of(candidate=offered.candidate) is not None:
                 continue

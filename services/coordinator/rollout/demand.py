@@ -7,6 +7,7 @@ counted while no policy goes by it; a term begins with what stands.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from services.coordinator.agents.views import AgentView
@@ -26,6 +27,7 @@ class ClusterDemand:
     def __init__(self, state: State) -> None:
         self._state = state
         self._count = DemandCount()
+        self._begun = False
         self._number = 0
         self.told = ToldDemand()
 
@@ -33,15 +35,22 @@ class ClusterDemand:
         """So many pods of a class are asked about."""
         state, count = self._state, self._count
         shares = state.settings.profile.gpu_shares
-        if not count.pods:
-            for uid, account in islice(state.cache.accounts.items(), MOST_STANDING):
-                pod = state.cluster.index.get(uid)
-                if pod is not None and pod.scheduler_name == state.scheduler_name:
-                    count.add(account.pod_class, 1, shares)
+        if not self._begun:
+            self._begun = True
+            for standing in islice(self._ours(), MOST_STANDING):
+                count.add(standing, 1, shares)
         count.add(pod_class, units, shares)
-        if count.due:
+        if count.due(state.cache.table, shares):
             self.told.demand = count.take_over(state.cache.table, shares)
             self._number += 1
+
+    def _ours(self) -> Iterator[PodClass]:
+        """Classes of our pods that stand."""
+        index, ours = self._state.cluster.index, self._state.scheduler_name
+        for uid, account in self._state.cache.accounts.items():
+            pod = index.get(uid)
+            if pod is not None and pod.scheduler_name == ours:
+                yield account.pod_class
 
     def news(self, view: AgentView) -> Demand | None:
         """What the next offer to the agent tells; None: it knows. Counts as told from here on."""

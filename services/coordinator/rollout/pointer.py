@@ -5,7 +5,8 @@ What it should be is decided in ``evaluation.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -29,32 +30,45 @@ BY = "coordinator"
 
 async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Callable[[Event], None]) -> None:
     """Tell the core every pointer; eternal. Where there is none, the policy of the settings becomes the active one."""
-    policies = ReadPolicies(store, keys)
-    async with aclosing(follow_pointer(store, keys)) as pointers:
+    policies, reading = ReadPolicies(store, keys), None
+    async with asyncio.TaskGroup() as tasks, aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
+            if reading is not None:
+                reading.cancel()
             if stored.pointer is None:
                 await _seed(store, keys, policy, term)
             else:
                 post(PointerSeen(stored.pointer))
-                for ref in (stored.pointer.active, stored.pointer.candidate):
-                    if ref is not None and goes_by_nodes(ref) and made_here(ref) is None:
-                        await policies.tell(ref, post)
+                reading = tasks.create_task(policies.tell(policies.untold(stored.pointer), post))
 
 
 class ReadPolicies:
-    """Policies made of weights in etcd, told to the core each once; where they cannot be had, all agents are asked."""
+    """Policies made of weights in etcd, told to the core each once while the pointer names it; where they cannot be
+    had, all agents are asked."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self._told = frozenset[PolicyRef]()
 
-    async def tell(self, ref: PolicyRef, post: Callable[[Event], None]) -> None:
-        """One that the pointer names."""
+    def untold(self, pointer: PolicyPointer) -> list[PolicyRef]:
+        """Those that the pointer names and that were not told; others are forgotten, as the core forgets them."""
+        named = [ref for ref in (pointer.active, pointer.candidate) if ref is not None]
+        self._told &= frozenset(named)
+        return [ref for ref in named if ref not in self._told and goes_by_nodes(ref) and made_here(ref) is None]
+
+    async def tell(self, refs: Sequence[PolicyRef], post: Callable[[Event], None]) -> None:
+        """These."""
+        for ref in refs:
+            await self._tell(ref, post)
+
+    async def _tell(self, ref: PolicyRef, post: Callable[[Event], None]) -> None:
         try:
             data = await until_known(
                 lambda: get_weights(self._store, self._keys, ref.sha256), "policy_unread", policy=ref.title
             )
             post(PolicyRead(ref, load_policy(ref.name, data=data, sha256=ref.sha256)))
+            self._told |= {ref}
         except (StoreError, ConfigError) as error:
             log.info("policy_unread", policy=ref.title, error=error, effect="all agents are asked")
 

@@ -86,7 +86,8 @@ class Variants:
         self.heeds_latency = heeds_latency(pointer.active)
         needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
         self._take(needs_of_ref(pointer.active), needs)
-        refs = (pointer.active, candidate) if candidate is not None and self.has_candidate else (pointer.active,)
+        # a candidate that judges nothing yet too: its weights are read once
+        refs = (pointer.active,) if candidate is None else (pointer.active, candidate)
         self.ranked_here.follow(refs, pointer)
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
@@ -103,6 +104,8 @@ class Variants:
     def _take(self, active: Needs, candidate: Needs) -> None:
         self.looks = (Need.WORKLOADS in active, Need.WORKLOADS in candidate)
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
+        self.goes_by_demand = (Need.DEMAND in active, Need.DEMAND in candidate)
+        """Whether the active policy does, and the candidate."""
         looked, self.needs = Need.USAGE in self.needs, active | candidate
         if looked and Need.USAGE not in self.needs:
             self._requested.stop()

@@ -2,8 +2,8 @@
 
 Latency changes after placement, and a policy may place a pod there that does not look at limits that are no more than
 preferred; a scheduler does not move a pod for it by itself. Who runs the pod is told, once per change, by an event on
-the pod and by its target's condition, where a policy did not look, which; ``explain`` says it at any time. Only pods
-that name a target and a hard limit.
+the pod and by its target's condition, with the policy in use where it does not look (which placed the pod, or not);
+``explain`` says it at any time. Only pods that name a target and a hard limit.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def margin(limit_us: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A placed pod (``namespace/name``) whose node is beyond its hard limit. ``ignored_by``: the policy that did not
-    look at it; "": it was held, or looked at."""
+    """A placed pod (``namespace/name``) whose node is beyond its hard limit. ``ignored_by``: the policy in use
+    when that was seen, where it does not look at such limits; "": it does, the limit is strict, or the pod another
+    scheduler's."""
 
     pod: str
     node: str
@@ -93,7 +94,8 @@ class LatencyLimits:
         if now < 0 or breaks is known:
             return False
         if breaks:
-            ignored_by = "" if pod.pod_class.latency_strict else self._ignored_by()
+            ours = pod.scheduler_name == self._state.scheduler_name
+            ignored_by = self._ignored_by() if ours and not pod.pod_class.latency_strict else ""
             self._broken[pod.uid] = Broken(f"{pod.namespace}/{pod.name}", node, target, ignored_by)
             note = f"{node} is now {now / 1000:g} ms from {target}, beyond the hard limit of {limit / 1000:g} ms"
             if ignored_by:

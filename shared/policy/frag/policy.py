@@ -142,10 +142,8 @@ class GpuPolicy:
 
     def _follow(self, table: NodeTable) -> None:
         """Judge by this table's nodes as they are, and by the demand as it was told last."""
-        if table is not self._table or table.static_stamp != self._static:
+        if table is not self._table or table.static_stamp != self._static or self._told.demand is not self._heard:
             self._take_nodes(table)
-        elif self._told.demand is not self._heard:
-            self._start_over()
 
     def _scores(self, numbers: Ints, request: GpuRequest) -> Floats:
         """float64 ``[numbers]``: of states by number; those not known yet are judged."""
@@ -226,14 +224,16 @@ class GpuPolicy:
         return np.array(found, np.int64)
 
     def _take_nodes(self, table: NodeTable) -> None:
-        """Names and models of the table's rows; forget all scores."""
-        self._table, self._static = table, table.static_stamp
+        """Names and models of the table's rows, and the demand that is told; forget all scores."""
+        self._table, self._static, self._heard = table, table.static_stamp, self._told.demand
         self._order = np.array([crc32(name.encode()) * ORDER_STEP for name in table.names])
         models, raw = model_codes(table)
-        self._models = dict(list(models.items())[: MAX_MODELS - 1])
+        # models that are told have codes where no node here is of them: what pods accept is the same on every agent
+        known = list(dict.fromkeys((*_models_told(self._heard), *models)))[: MAX_MODELS - 1]
+        self._models = {name: code for code, name in enumerate(known)}
         # rows without the label, and models beyond what a mask holds, share the code after the last
-        other = len(self._models)
-        self._model = np.where((raw < 0) | (raw >= other), other, raw).astype(np.int64)
+        other = len(known)
+        self._model = np.array([*(self._models.get(name, other) for name in models), other], np.int64)[raw]
         self._requests.clear()
         self._start_over()
         self._forget_states()
@@ -248,10 +248,9 @@ class GpuPolicy:
         self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
 
     def _start_over(self) -> None:
-        """Take over the demand that was told, or seen so far; every score is judged anew."""
+        """Judge by the demand that was told, or else by what was seen so far; every score is judged anew."""
         self._known.clear()
         self._cost = np.zeros(0)
-        self._heard = self._told.demand
         if self._heard is not None:
             typical = [
                 (GpuRequest(one.cpu_millis, 0, one.devices, one.milli, mask_of(one.models, self._models)), one.pods)
@@ -313,6 +312,11 @@ class GpuPolicy:
             allocatable[CPU_COLUMN, rows],
             allocatable[MEMORY_COLUMN, rows] // MIB,
         )
+
+
+def _models_told(demand: Told | None) -> list[str]:
+    """Names of the models that there are, and that pods want, by what is told."""
+    return [] if demand is None else [*demand.devices, *(name for one in demand.typical for name in one.models)]
 
 
 def _longer(values: Floats, states: int) -> Floats:

@@ -13,6 +13,7 @@ import numpy as np
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.gpu import ANY_MODEL, Ints
 from shared.model.gpu_shares import GpuShares, offered, whole_or_share
+from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.state.node_table import NodeTable
 
 GPU_MODEL_LABEL = "conclave.io/gpu-model"
@@ -28,6 +29,16 @@ class GpuView:
         known = [(shares.unit(name), column) for name, column in table.column_of.items()]
         self._units = [unit for unit, _ in known if unit]
         self._columns = [column for unit, column in known if unit]
+
+    def devices(self) -> Ints:
+        """int64 ``[rows]``: how many devices each node has, as many as ``free`` tells of."""
+        table = self._table
+        own, claimed = (
+            np.fromiter(map(len, lists), np.int64, table.rows) for lists in (table.device_free, table.claimed_free)
+        )
+        milli = table.allocatable[self._columns, : table.rows] * np.array(self._units, np.int64)[:, None]
+        units = (-(-milli // MILLI_PER_DEVICE)).sum(0)
+        return np.where(own > 0, own, np.where(claimed > 0, claimed, units))
 
     def free(self, row: int) -> list[int]:
         """What is free of each device of a node, in thousandths."""

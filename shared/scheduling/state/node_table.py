@@ -40,7 +40,7 @@ class NodeTable:
 
     ``stamp[row]``: the counter's value at the row's last change; ``static_stamp``: at the last change of anything but
     accounting and latencies (labels, taints, declared features, unschedulable, the set of nodes); ``latency_stamp``: at
-    the last change of a latency.
+    the last change of a latency; ``offered_stamp``: at the last change of what some node offers, devices included.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -49,6 +49,7 @@ class NodeTable:
         self.clock = 0
         self.static_stamp = 0
         self.latency_stamp = 0
+        self.offered_stamp = 0
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
         self.nodes: list[Node | None] = []
@@ -101,6 +102,8 @@ class NodeTable:
         static_before = (known.labels, known.taints, known.closed, known.features) if known is not None else None
         if static_before != (node.labels, node.taints, node.closed, node.features):
             self._set_static(row, node, known)
+        if known is None or known.allocatable != node.allocatable:
+            self.offered_stamp = self.clock + 1
         self.drained[row] = bool(node.drained) and not node.unschedulable
         for name in node.allocatable:
             if name not in self.column_of:
@@ -249,6 +252,8 @@ class NodeTable:
     def set_claimed(self, row: int, free: list[int]) -> None:
         """What claims leave free of the row's devices now."""
         if self.claimed_free[row] != free:
+            if len(self.claimed_free[row]) != len(free):
+                self.offered_stamp = self.clock + 1
             self.claimed_free[row] = free
             self._touch(row)
 

@@ -21,10 +21,10 @@ from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Need, Observation, Rng, Verdicts
-from shared.policy.registry import HEURISTICS, load_policy, reference
-from shared.policy.rollout.rollout import first_pointer, to_stage
+from shared.policy.registry import HEURISTICS, load_policy, ref_of, reference
+from shared.policy.rollout.rollout import first_pointer, publish, rehearse, to_stage
 from shared.policy.weights import WeightsFile, decode, encode, shipped
-from shared.wire.records import PolicyRef
+from shared.wire.records import PolicyRef, Rehearsed
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
 from tests.unit.services.coordinator.rollout.test_sampling import Serving
@@ -238,6 +238,56 @@ def test_weights_that_are_not_shipped_are_ranked_by_once_they_were_read() -> Non
     scene.inbox.append(PolicyRead(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256)))
     scene.run()
     assert scene.core.variants.ranked_here.of(candidate=False) is None  # it came too late
+
+
+def test_weights_that_are_read_late_place_by_what_rehearsals_said_of_them_here_as_at_the_agents() -> None:
+    scene, file = gpu_scene("frag"), shipped("frag")
+    own = decode(
+        encode(WeightsFile(file.arrays, replace_fields(file.card, version=file.card.version + 1))), policy="frag"
+    )
+    said = Rehearsed(policy="frag", sha256=own.sha256, places="fgd", told="")
+    pointer = rehearse(first_pointer(reference(own), number=1), [said], reason="test", by="test").after
+
+    def placed_by() -> str:
+        scene.run()
+        guard = scene.core.variants.ranked_here.of(candidate=False)
+        assert guard is not None
+        return guard.policy.placed_by  # type: ignore[attr-defined]
+
+    scene.inbox.append(PointerSeen(pointer))
+    scene.inbox.append(PolicyRead(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256)))
+    assert placed_by() == "fgd"
+    scene.inbox.append(PointerSeen(replace_fields(pointer, number=3, reason="another")))
+    assert placed_by() == "fgd"
+    scene.inbox.append(PolicyRead(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256)))
+    assert placed_by() == "fgd"
+    scene.inbox.append(PointerSeen(replace_fields(pointer, number=4, rehearsed=())))
+    assert placed_by() == "frag"
+
+
+@pytest.mark.parametrize("policy", ["frag", "best-fit"])
+def test_where_ranking_fails_here_all_are_asked(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = gpu_scene(policy)
+    guard = scene.core.variants.ranked_here.of(candidate=False)
+    assert guard is not None
+
+    def fails(observation: Observation, rng: Rng) -> Verdicts:
+        raise ArithmeticError("here alone")
+
+    monkeypatch.setattr(guard.policy, "decide", fails)
+    assert len(asked(scene, for_gpus(0))) == NODES
+
+
+def test_a_candidate_that_goes_by_the_demand_has_nobody_asked_about_the_pods_of_another_policy() -> None:
+    scene = scene_of(MIXED)
+    assert len(asked(scene, lone(0))) == NODES
+    pointer = publish(first_pointer(ref_of(MIXED), number=1), ref_of("frag"), by="test").after
+    scene.inbox.append(PointerSeen(to_stage(pointer, Stage.SHADOW, 0, reason="test", by="test").after))
+    scene.run()
+    assert Need.DEMAND in scene.core.variants.needs
+    assert len(asked(scene, lone(1))) == NODES
+    for number in range(2, 6):
+        assert len(asked(scene, lone(number))) <= 2 * FEW
 
 
 def test_a_plug_in_that_goes_by_the_demand_is_asked_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -358,12 +358,31 @@ def test_a_pod_that_is_placed_beyond_a_wish_is_named_at_once_with_the_policy_tha
 
 
 @pytest.mark.parametrize("agents", MESHES)
-def test_a_limit_that_was_held_and_broke_later_names_no_policy(agents: str) -> None:
+def test_a_strict_limit_that_was_held_and_broke_later_names_no_policy(agents: str) -> None:
     made = scene(agents, "most-allocated")
     measure(made, **dict.fromkeys(NODES, 10.0))
     (node,) = add(made, strict("a"))
     measure(made, **{node: 60.0})
     assert [(one.node, one.ignored_by) for one in made.core.variants.limits.broken_now()] == [(node, "")]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "policy", "named"),
+    [("conclave", "most-allocated", "most-allocated"), ("conclave", "el", ""), ("default-scheduler", "frag", "")],
+)
+def test_of_a_wish_that_broke_later_the_policy_in_use_is_named_where_it_looks_at_none_and_the_pod_is_ours(
+    scheduler: str, policy: str, named: str
+) -> None:
+    made = scene(policy=policy)
+    measure(made, **dict.fromkeys(NODES, 10.0))
+    pod = strict("a", node_name="n1", scheduler_name=scheduler)
+    made.add_pod(replace(pod, pod_class=replace(pod.pod_class, latency_strict=False)))
+    made.run()
+    assert limits_told(made) == []
+    measure(made, n1=60.0)
+    (event,) = limits_told(made)
+    assert ("does not look at it" in event.note) is bool(named)
+    assert [(one.node, one.ignored_by) for one in made.core.variants.limits.broken_now()] == [("n1", named)]
 
 
 @pytest.mark.parametrize(("policy", "looks"), [("el", True), ("ee", False), ("lb=1,el=1", True), ("frag", False)])

@@ -55,6 +55,14 @@ def ranker(policy, cache: ClusterCache, seed: int) -> Ranker:
     return Ranker(cache.table, FeasibilityCache(cache.table), policy, np.random.default_rng(seed))
 
 
+def wanting_one_of(*models: str):
+    made = make_pod().cpu("2").memory("1Gi").gpu_milli(1000)
+    terms = [{"matchExpressions": [{"key": MODEL, "operator": "In", "values": list(models)}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    made.json["spec"]["affinity"] = {"nodeAffinity": required}
+    return made.pod().pod_class
+
+
 @pytest.mark.parametrize("make", [FgdPolicy, lambda: FragPolicy(some_weights()), PowerPolicy])
 def test_what_is_told_of_the_demand_makes_an_agent_of_one_node_judge_as_one_of_all(make) -> None:
     models = ["A", "B", "A", "C"]
@@ -65,7 +73,8 @@ def test_what_is_told_of_the_demand_makes_an_agent_of_one_node_judge_as_one_of_a
     for node in nodes:
         whole.upsert_node(node)
     named = make_pod().cpu("4").memory("1Gi").gpu_milli(1000).select(**{MODEL: "A"}).pod().pod_class
-    for pod_class, pods in ((share(500), 9), (share(2000, cpu="8"), 3), (named, 5)):
+    several = wanting_one_of("C", "B", "none-here")
+    for pod_class, pods in ((share(500), 9), (share(2000, cpu="8"), 3), (named, 5), (several, 4)):
         count.add(pod_class, pods, DEFAULT)
     told = ToldDemand(count.take_over(whole.table, DEFAULT))
     assert told.demand is not None
@@ -78,7 +87,8 @@ def test_what_is_told_of_the_demand_makes_an_agent_of_one_node_judge_as_one_of_a
             if node is not None:
                 cache = ClusterCache()
                 cache.upsert_node(node)
-            policies += decide(policy, cache, share(500)).tolist()
+            of_half, of_several = (decide(policy, cache, pod_class).tolist() for pod_class in (share(500), several))
+            policies += zip(of_half, of_several, strict=True)
     assert scores == alone
     assert scores != untold
 
