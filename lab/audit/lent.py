@@ -13,37 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from lab.audit.ledger import NodeBook
-from lab.audit.rules import Json
+from lab.audit.qos import is_lent
 
 if TYPE_CHECKING:
     from lab.audit.pods import PodView
 
 GRACE_S = 5.0
 """Source: our own choice, well above what a decision and its eviction take."""
-
-NAMES = ("batch-cpu", "batch-memory")
-KATALYST_NAMES = (
-    "resource.katalyst.kubewharf.io/reclaimed_millicpu", "resource.katalyst.kubewharf.io/reclaimed_memory",
-)  # fmt: skip
-LABELS = {"koordinator.sh/qosClass": "BE", "conclave.io/qos": "offline"}
-ANNOTATIONS = {
-    "katalyst.kubewharf.io/qos_level": "reclaimed_cores", "volcano.sh/qos-level": "BE", "conclave.io/qos": "offline",
-}  # fmt: skip
-
-
-def is_lent(resource: str) -> bool:
-    """By the last part of its name, whose domain is the lender's; of Katalyst by all of it."""
-    return ("/" in resource and resource.rpartition("/")[2] in NAMES) or resource in KATALYST_NAMES
-
-
-def is_offline(meta: Json, requests: Iterable[tuple[str, int]]) -> bool:
-    """What its request says, else all of its marks."""
-    if any(is_lent(name) for name, _ in requests):
-        return True
-    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    said = [labels[key] == value for key, value in LABELS.items() if key in labels]
-    said += [annotations[key] == value for key, value in ANNOTATIONS.items() if key in annotations]
-    return bool(said) and all(said)
 
 
 def gives_way(pod: PodView, fellows: Iterable[PodView], nodes: Mapping[str, NodeBook], time_s: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.audit.groups import Group, Groups
-from lab.audit.lent import is_offline
+from lab.audit.qos import is_offline
 from lab.audit.rules import GPU_MILLI, Amounts, Json, pod_requests, status_on_node
 
 FINISHED = ("Succeeded", "Failed")
