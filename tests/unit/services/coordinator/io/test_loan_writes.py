@@ -40,7 +40,7 @@ CONFLICT = KubeRejected("Apply failed with 1 conflict", status=409, reason="Conf
 
 def node(*managers: str) -> OwnedNode:
     """It lends, by these."""
-    fields = {"f:status": {"f:allocatable": {"f:kubernetes.io/batch-cpu": {}}}}
+    fields: dict[str, Any] = {"f:status": {"f:allocatable": {"f:kubernetes.io/batch-cpu": {}}}}
     return msgspec.convert(
         {
             "metadata": {
@@ -210,7 +210,7 @@ async def followed(api: Metrics) -> PodUses:
     task = asyncio.create_task(
         follow_pods(
             api, uses, every_s=lambda: 0.0, wanted=lambda: True, clock=lambda: 0.0, wall=lambda: 60.0
-        )  # type: ignore[arg-type]
+        )
     )  # fmt: skip
     async with asyncio.timeout(PATIENCE_S):
         await api.asked.wait()
