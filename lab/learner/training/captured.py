@@ -52,9 +52,7 @@ def captured(request: TrainRequest) -> Captured | None:
     if request.cluster is None:
         return None
     if request.warm_up:
-        raise ConfigError(
-            "--warm-up: with --cluster training goes on from the shipped weights; leave one of the two out"
-        )
+        raise ConfigError("--warm-up: with --cluster nothing is imitated first; leave one of the two out")
     found = read_captured("--cluster", request.cluster)
     for line in found.cluster.told:
         click.echo(f"{found.name}: {line}", err=True)
