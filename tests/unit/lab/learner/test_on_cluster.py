@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -29,7 +28,7 @@ from lab.learner.training.runner import ALGORITHMS
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.policy.registry import load_policy
 from shared.policy.weights import decode, digest, encode, shipped
-from tests.captures import make_capture
+from tests.captures import make_capture, with_gpus
 from twin.model.capture import Capture
 from twin.model.capture import encode as written
 
@@ -232,22 +231,7 @@ def test_frag_learns_on_a_clusters_gpus(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(training, "VALIDATE_EVERY", 2)
     monkeypatch.setattr(trainer, "CLUSTER_EPISODES", 2)
     monkeypatch.setattr(trainer, "CLUSTER_UPDATES", 50)
-    capture = make_capture(pods=150)
-    nodes = [
-        msgspec.structs.replace(
-            one,
-            status=msgspec.structs.replace(one.status, allocatable={**one.status.allocatable, "nvidia.com/gpu": "4"}),
-        )
-        for one in capture.nodes
-    ]
-    pods = []
-    for number, one in enumerate(capture.pods):
-        (main_,) = one.pod.spec.containers
-        asks = main_.resources.requests | ({"nvidia.com/gpu": str(1 + number % 3)} if number % 2 else {})
-        container = msgspec.structs.replace(main_, resources=msgspec.structs.replace(main_.resources, requests=asks))
-        spec = msgspec.structs.replace(one.pod.spec, containers=[container])
-        pods.append(msgspec.structs.replace(one, pod=msgspec.structs.replace(one.pod, spec=spec)))
-    file = capture_file(tmp_path, msgspec.structs.replace(capture, nodes=nodes, pods=pods))
+    file = capture_file(tmp_path, with_gpus(make_capture(pods=150)))
     out = tmp_path / "out"
     code, told = trained("frag", "--cluster", file, "--steps", 2, "--out", out)
     assert code == 0, told

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lab.learner.deepsets import training as sets_training
+from lab.learner.frag import training as frag_training
 from lab.learner.marl import training as agents_training
 from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, PointerSeen
@@ -30,7 +31,7 @@ from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.policies import get_weights, read_history, read_pointer
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
-from tests.captures import make_capture
+from tests.captures import make_capture, with_gpus
 from tests.memory_store import MemoryStore
 from tests.patience import PATIENCE_S
 from twin.model.capture import encode as written
@@ -334,6 +335,30 @@ def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: C
     assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
     assert trainer.round(base, 3, anew=True) >= 0.0
     assert trainer.best(8).card.trained["online"]["rounds"] == 1
+
+
+def test_frag_is_judged_in_rounds_as_by_train_with_its_prices_on_many_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "g.json.gz"
+    file.write_bytes(written(with_gpus(make_capture(pods=150))))
+    trainer, base, priced = (
+        RoundsTrainer("frag", read_captured("capture", file), seed=1000, steps=2),
+        shipped("frag"),
+        [],
+    )
+    whole = frag_training.FragRun.costs
+
+    def costs(run: frag_training.FragRun, weights: frag_training.Floats) -> list[float]:
+        priced.append(whole(run, weights))
+        return priced[-1]
+
+    monkeypatch.setattr(frag_training.FragRun, "costs", costs)
+    gains = [trainer.round(base, number, anew=number == 1) for number in (1, 2)]
+    assert 0.0 <= gains[0] <= gains[1]
+    assert [len(found) for found in priced] == [len(frag_training.HELD_BACK_SEEDS)] * 3  # base, and one a round
+    found = trainer.best(7)
+    load_policy("frag", data=encode(found), sha256=digest(encode(found)))
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (16,), (8, 8, 8), ()], ids=str)
