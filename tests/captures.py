@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from shared.kube import objects as api
 from twin.model.capture import PARTS, SCHEMA, Capture, CapturedPod
@@ -70,3 +71,18 @@ def day_capture(days: int = 8, *, nodes: int = 4, hours: dict[str, float] | None
                 one = pod(f"{owner}-{day}-{number}", owner, names[number % nodes])
                 found.append(CapturedPod(one, at, at, at + 600.0))
     return Capture(SCHEMA, "2026-01-01T00:00:00+00:00", length_s, [node(name) for name in names], found)
+
+
+def with_gpus(capture: Capture) -> Capture:
+    """The same with four GPUs a node; every other pod asks for one to three."""
+    nodes = [
+        replace(one, status=replace(one.status, allocatable={**one.status.allocatable, "nvidia.com/gpu": "4"}))
+        for one in capture.nodes
+    ]
+    pods = []
+    for number, one in enumerate(capture.pods):
+        (container,) = one.pod.spec.containers
+        asks = container.resources.requests | ({"nvidia.com/gpu": str(1 + number % 3)} if number % 2 else {})
+        asking = replace(container, resources=replace(container.resources, requests=asks))
+        pods.append(replace(one, pod=replace(one.pod, spec=replace(one.pod.spec, containers=[asking]))))
+    return replace(capture, nodes=nodes, pods=pods)

@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bench.policies.made_clusters import Made, captured, cluster_truly, clusters_for, later_day, later_gpu_pods
 from lab.evaluation.seeds import parse_seeds
@@ -32,6 +33,7 @@ from lab.mesh.measured import SENSORS, play
 from lab.mesh.placement import Named
 from lab.mesh.world import Agents
 from lab.worlds.placement.captured_cluster import cluster_of
+from shared.errors import ConfigError
 from shared.policy.frag.fragmentation import typical_demand
 from shared.policy.frag.policy import request_of
 from shared.policy.frag.value import NAME as FRAG
@@ -40,6 +42,8 @@ from shared.policy.rehearsal.submission import pods_of
 from shared.policy.weights import decode, shipped
 from twin.model.capture import encode
 
+Costs = NDArray[np.float64]
+POLICIES = "ee,el,frag,lb,marl-dqn"
 FIGURE = {"marl-dqn": "imbalance", "lb": "load_spread", "ee": "nodes_in_use", "el": "reward_missed"}
 """What each is judged by, ``frag`` by the percent of the GPUs that nobody holds; lower is better."""
 
@@ -78,10 +82,33 @@ def same(ours: Named) -> bool:
     return all(np.array_equal(array, theirs[name]) for name, array in ours.weights.arrays.items())
 
 
+def chosen_clusters(policies: str, clusters: str) -> dict[str, dict[str, Made]]:
+    """By policy, those of ``clusters`` that it has; "": all. ``ConfigError``: a policy is not learned here, or none of
+    them has such a cluster."""
+    for policy in policies.split(","):
+        if policy not in POLICIES.split(","):
+            raise ConfigError(f"--policies: {policy!r} is not learned here; choose of {POLICIES}")
+    made_of = {policy: clusters_for(policy) for policy in policies.split(",")}
+    known = list(dict.fromkeys(name for made in made_of.values() for name in made))
+    names = clusters.split(",") if clusters else known
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--clusters: {name!r} is none of {policies}; choose of {','.join(known)}")
+    return {policy: {name: made[name] for name in names if name in made} for policy, made in made_of.items()}
+
+
+def ratios(before: Costs, after: Costs) -> Costs:
+    """Of costs, 1 where they are equal, as where there is none."""
+    equal = after == before
+    with np.errstate(divide="ignore"):
+        found: Costs = np.where(equal, 1.0, after / np.where(equal, 1.0, before))
+    return found
+
+
 def main() -> None:
     """Train, play, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policies", default="ee,el,frag,lb,marl-dqn")
+    parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--clusters", default="")
     parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("42-46"))
     parser.add_argument("--agents", default="1,4")
@@ -91,11 +118,13 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    try:
+        chosen = chosen_clusters(args.policies, args.clusters)
+    except ConfigError as error:
+        parser.error(str(error))
     click.echo("policy    cluster       agents  shipped          trained          trained / shipped")
-    for policy in args.policies.split(","):
-        made_of = clusters_for(policy)
-        for name in args.clusters.split(",") if args.clusters else made_of:
-            made = made_of[name]
+    for policy, clusters in chosen.items():
+        for name, made in clusters.items():
             if args.write is not None:
                 args.write.mkdir(parents=True, exist_ok=True)
                 (args.write / f"{policy}-{name}.json.gz").write_bytes(encode(captured(made)))
@@ -105,7 +134,7 @@ def main() -> None:
                 before = np.array([played(theirs, made, agents, seed) for seed in args.seeds])
                 after = before if same(ours) else np.array([played(ours, made, agents, seed) for seed in args.seeds])
                 told = "  ".join(f"{values.mean():.4f} +- {values.std(ddof=1):.4f}" for values in (before, after))
-                ratio = after / before
+                ratio = ratios(before, after)
                 click.echo(f"{policy:9} {name:12} {agents!s:6}  {told}  {ratio.mean():.3f} +- {ratio.std(ddof=1):.3f}")
 
 

@@ -94,7 +94,7 @@ def main() -> None:
 @click.option("--episode-seconds", type=click.IntRange(120, 7200), help="Of karma: length of a training episode.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
 @click.option("--cluster", type=FILE, help="Learn on the cluster of this capture.")
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: as the shipped weights.")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: its own choice.")
 def train(
     policy: str,
     out: Path,

@@ -6,6 +6,7 @@ and nothing needs it.
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -101,7 +102,9 @@ def _rounds(settings: LearnerSettings, captured: Captured, store: Store, keys: K
 
     return RoundsShell(
         RoundsCore(settings.policy, settings.round_margin),
-        RoundsTrainer(settings.policy, captured, seed=settings.seed, steps=settings.round_steps),
+        RoundsTrainer(
+            settings.policy, captured, seed=settings.seed, steps=settings.round_steps, begun=int(time.time())
+        ),
         Publisher(store, keys),
         metrics,
         fetch=fetch,

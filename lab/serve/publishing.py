@@ -50,10 +50,11 @@ class Publisher:
         self._keys = keys
 
     async def publish(
-        self, file: WeightsFile, *, base: PolicyRef, gain: float, replaces_own: bool = False
+        self, file: WeightsFile, *, base: PolicyRef, gain: float, instead_of: PolicyRef | None = None
     ) -> PolicyRef:
         """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides; in place
-        of one that a learner has proposed where ``replaces_own``: what an operator has said of that holds for these.
+        of ``instead_of`` where that is the candidate, and of a learner: what an operator has said of that holds for
+        these.
 
         ``Unpublished``: the pointer has changed, or there is another candidate. ``ConfigError``: a canary is on, the
         weights or the pointer cannot be used. Unknown: ``PublishedUnknown``; ``StoreUnknown`` before anything was
@@ -66,7 +67,7 @@ class Publisher:
         if stored.pointer.active != base:
             raise Unpublished(f"it was compared with {base.title}, and {stored.pointer.active.title} decides by now")
         replaced = stored.pointer.candidate
-        own = replaces_own and proposed(stored.pointer, file.card.policy) is not None
+        own = instead_of is not None and proposed(stored.pointer, file.card.policy) == instead_of
         if replaced is not None and not own and stored.pointer.stage != Stage.CANARY:
             raise Unpublished(f"{replaced.title} is a candidate already; it is tried first")
         history = await read_history(self._store, self._keys)

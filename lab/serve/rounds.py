@@ -36,6 +36,10 @@ MOST_JUDGED = 8
 """Of what was taken back over one policy, those that still count: as many as etcd keeps the weights of."""
 
 
+MOST_REMEMBERED = 4 * MOST_JUDGED
+"""Gains, more than there are to be beaten at a time."""
+
+
 class Phase(StrEnum):
     """What is being done."""
 
@@ -79,11 +83,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Write the best weights as a candidate in shadow, where there is none but a learner's; answer with ``Offered``."""
+    """Write the best weights as a candidate in shadow, where there is none but ``instead_of``, a learner's that they
+    were compared with; answer with ``Offered``."""
 
     base: PolicyRef
     version: int
     gain: float
+    instead_of: PolicyRef | None = None
 
 
 Event = PointerSeen | HistoryRead | Learned | Offered
@@ -150,7 +156,7 @@ class RoundsCore:
         if better and not self._refused and self._free():
             self.phase = Phase.OFFERING
             self.newest += 1
-            return [Offer(base, self.newest, self.last_gain)]
+            return [Offer(base, self.newest, self.last_gain, self._own())]
         self.phase, self._refused = Phase.TRAINING, False
         self.rounds += 1
         own = self._own()
@@ -183,7 +189,7 @@ class RoundsCore:
             return
         self.phase = Phase.RESTING
         if self._round is not None and self._round.base == self._base:
-            self._gains |= event.judged
+            _remember(self._gains, event.judged)
         if self._anew:  # the pointer has changed meanwhile: it was learned from what no longer counts
             self.outcomes["outdated"] += 1
         elif not event.begun:
@@ -204,12 +210,12 @@ class RoundsCore:
             self.outcomes["refused" if event.ref is None else "unknown"] += 1
             self._refused = True
             if event.ref is not None and not self._anew:
-                self._unknown[event.ref] = self.last_gain
+                _remember(self._unknown, {event.ref: self.last_gain})
             return
         assert event.ref is not None
         self.outcomes["offered"] += 1
         if not self._anew:  # else of a base that no longer decides, or of a candidate that went
-            self._gains[event.ref] = self.last_gain
+            _remember(self._gains, {event.ref: self.last_gain})
 
     def _seen(self, pointer: PolicyPointer | None) -> None:
         self.pointer = pointer
@@ -222,7 +228,7 @@ class RoundsCore:
         elif back:  # worse where it counts
             self._anew, self.last_gain = True, 0.0
         elif own is not None and own in self._unknown:
-            self._gains[own] = self._unknown.pop(own)
+            _remember(self._gains, {own: self._unknown.pop(own)})
         elif pointer.candidate is not None and own is None:  # somebody's is tried first, in place of ours if there was
             counting = self._back(pointer.active)
             self._gains = {ref: gain for ref, gain in self._gains.items() if ref in counting}
@@ -244,6 +250,13 @@ class RoundsCore:
         if base != self._base:
             self._base, self._anew, self.last_gain = base, True, 0.0
             self._gains, self._unknown = {}, {}
+
+
+def _remember(gains: dict[PolicyRef, float], more: Mapping[PolicyRef, float]) -> None:
+    """The last few stay: what is needed and was forgotten is judged again."""
+    gains |= more
+    while len(gains) > MOST_REMEMBERED:
+        del gains[next(iter(gains))]
 
 
 def _gone(before: PolicyPointer, now: PolicyPointer) -> PolicyRef | None:

@@ -106,18 +106,21 @@ class RoundsShell(LeaderShell[Event, Instruction]):
 
     async def _kept(self, ref: PolicyRef) -> WeightsFile | None:
         """What was proposed, if etcd has it still and this release can decide by it."""
-        data = await self._fetch(ref.sha256) or b""
+        data = await self._fetch(ref.sha256)
+        if data is None:
+            log.warning("published_gone", candidate=ref.title, error="etcd keeps its weights no more; it beats nothing")
+            return None
         try:
             load_policy(ref.name, data=data, sha256=ref.sha256)
             return decode(data, policy=ref.name, sha256=ref.sha256)
         except ConfigError as error:
-            log.warning("proposal_unread", candidate=ref.title, error=error)
+            log.warning("published_unread", candidate=ref.title, error=error)
             return None
 
     async def _offer(self, order: Offer) -> Offered:
         try:
             file = self._trainer.best(order.version)
-            ref = await self._publisher.publish(file, base=order.base, gain=order.gain, replaces_own=True)
+            ref = await self._publisher.publish(file, base=order.base, gain=order.gain, instead_of=order.instead_of)
         except PublishedUnknown as error:
             log.warning("perhaps_published", candidate=error.ref.title, base=order.base.title, error=error)
             return Offered(error.ref, str(error))

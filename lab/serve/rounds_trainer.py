@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from statistics import fmean
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from lab.learner.frag.training import LAST_SEED, FragRun
 from lab.learner.frag.training import Settings as FragSettings
 from lab.learner.marl import settings as agents
 from lab.learner.marl.training import MOST_NODES, MarlRun
-from lab.learner.training.captured import Captured
+from lab.learner.training.captured import Captured, clearly_better
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report
 from lab.workers import Workers
 from shared.errors import ConclaveError, ConfigError
@@ -43,13 +43,13 @@ class RoundStopped(ConclaveError):
 class Learning(Protocol):
     """One round of one policy."""
 
-    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> tuple[Arrays, float]:
-        """(the best weights of a round that begins with ``first``, their cost); ``first`` where nothing is better.
-        Raises ``RoundStopped``."""
+    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
+        """The best weights of a round that begins with ``first``; these where nothing is better. Raises
+        ``RoundStopped``."""
         ...
 
-    def cost(self, arrays: Arrays) -> float:
-        """Of weights on the days held back; lower is better."""
+    def costs(self, arrays: Arrays) -> Sequence[float]:
+        """Of weights, by episode of the days held back; lower is better."""
         ...
 
 
@@ -72,15 +72,15 @@ class SetsLearning:
         self._policy, self._captured, self._steps = policy, captured, steps or 2_000
         self._settings(FIRST_TRAINING_SEED)
 
-    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> tuple[Arrays, float]:
+    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
         """See ``Learning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
-        return run.best, run.best_regret
+        return run.best
 
-    def cost(self, arrays: Arrays) -> float:
+    def costs(self, arrays: Arrays) -> Sequence[float]:
         """See ``Learning``."""
-        return self._run(arrays, FIRST_TRAINING_SEED).validated(dict(arrays))
+        return self._run(arrays, FIRST_TRAINING_SEED).costs(dict(arrays))
 
     def _settings(self, seed: int) -> sets.DeepSetsSettings:
         return sets.settings_on(self._policy, seed, max(self._steps, 501), cluster=self._captured.digest, algorithm="")
@@ -98,15 +98,15 @@ class AgentsLearning:
         self._policy, self._captured, self._steps = policy, captured, steps or 5
         self._settings(FIRST_TRAINING_SEED)
 
-    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> tuple[Arrays, float]:
+    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
         """See ``Learning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
-        return run.best, run.best_imbalance
+        return run.best
 
-    def cost(self, arrays: Arrays) -> float:
+    def costs(self, arrays: Arrays) -> Sequence[float]:
         """See ``Learning``."""
-        return self._run(arrays, FIRST_TRAINING_SEED).ground.imbalance(dict(arrays), Workers())
+        return self._run(arrays, FIRST_TRAINING_SEED).ground.imbalances(dict(arrays), Workers())
 
     def _settings(self, seed: int) -> agents.MarlSettings:
         nodes = min(self._captured.cluster.nodes, MOST_NODES)
@@ -120,25 +120,23 @@ class AgentsLearning:
 
 
 class FragLearning:
-    """``frag``: the cost is the percent of the GPUs that are not allocated."""
+    """``frag``: the cost is the percent of the GPUs that are not allocated, with the prices that it has in service."""
 
     def __init__(self, policy: str, captured: Captured, steps: int) -> None:
         self._lists = lists_of(captured.cluster, f"capture: {captured.name}")
         self._captured, self._steps = captured, steps or 10
         self._name = policy
 
-    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> tuple[Arrays, float]:
+    def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
         """See ``Learning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
         assert run.best is not None
-        found = arrays_of(run.best)
-        return found, self.cost(found)
+        return arrays_of(run.best)
 
-    def cost(self, arrays: Arrays) -> float:
+    def costs(self, arrays: Arrays) -> Sequence[float]:
         """See ``Learning``."""
-        (allocated,) = self._run(arrays, FIRST_TRAINING_SEED).validate(flat(arrays)).by_trace.values()
-        return 100.0 - allocated
+        return self._run(arrays, FIRST_TRAINING_SEED).costs(flat(arrays))
 
     def _run(self, first: Arrays, seed: int) -> FragRun:
         nodes, pods, held_back = self._lists
@@ -151,13 +149,15 @@ LEARNINGS: dict[str, Callable[[str, Captured, int], Learning]] = {
 }  # fmt: skip
 
 
-def _gain(before: float, after: float) -> float:
-    """A share of ``before``; nothing is better than what costs nothing, and nothing is known of what is not finite."""
-    return (before - after) / before if before > 0 and isfinite(after) else 0.0
+def _gain(before: Sequence[float], after: Sequence[float]) -> float:
+    """A share of ``before``, in the mean; 0 where chance explains it, or a cost is not finite."""
+    return 1.0 - fmean(after) / fmean(before) if clearly_better(before, after, least=0.0) else 0.0
 
 
 class RoundsTrainer:
-    """Keeps the best weights so far and their cost. ``steps``: of a round, in the trainer's own; 0: few."""
+    """Keeps the best weights so far and their costs. ``steps``: of a round, in the trainer's own; 0: few. ``begun``: a
+    number that grows from start to start, such as the time in seconds, by which a learner that is started again does
+    not repeat its rounds, each a function of its seed."""
 
     stopped = False
 
@@ -165,7 +165,7 @@ class RoundsTrainer:
         """From another thread: a round that is being learned ends at its next report, by ``RoundStopped``."""
         self.stopped = True
 
-    def __init__(self, policy: str, captured: Captured, *, seed: int, steps: int) -> None:
+    def __init__(self, policy: str, captured: Captured, *, seed: int, steps: int, begun: int = 0) -> None:
         if policy not in LEARNINGS:
             raise ConfigError(f"capture: {policy} does not learn on one; choose one of {', '.join(sorted(LEARNINGS))}")
         if not FIRST_TRAINING_SEED <= seed <= LAST_SEED:
@@ -174,37 +174,44 @@ class RoundsTrainer:
             )
         self._learning = LEARNINGS[policy](policy, captured, steps)
         self._captured = captured
-        self._seed = seed
+        self._seed = seed + begun
         self._base: WeightsFile | None = None
-        self._base_cost = 0.0
-        self._judged: tuple[str, float] | None = None
+        self._judged: tuple[str, Sequence[float]] | None = None
         self._arrays: Arrays = {}
+        self._costs: Sequence[float] = ()
         self._rounds = 0
+        self._found_by: int | None = None
 
     def round(self, base: WeightsFile, number: int, *, anew: bool, first: WeightsFile | None = None) -> float:
         """One round; by how much the best weights so far are better than ``base``, as a share of its cost. ``anew``:
         from ``first`` where that is better than ``base``, else from this."""
         torch.set_num_threads(1)
         if anew or self._base is None or self._base.sha256 != base.sha256:
-            begun = base if first is None or self.gain(base, first) <= 0 else first
-            self._base, self._arrays, self._rounds = base, begun.arrays, 0
-            self._base_cost = self._cost_of(base)
-        self._arrays, cost = self._learning.learn(self._arrays, self._seed + number, lambda: self.stopped)
+            self._base, self._arrays, self._rounds, self._found_by = base, base.arrays, 0, None
+            self._costs = self._costs_of(base)
+            if first is not None and _gain(self._costs, costs := self._learning.costs(first.arrays)) > 0:
+                self._arrays, self._costs = first.arrays, costs
+        before = self._costs_of(base)
+        seed = FIRST_TRAINING_SEED + (self._seed + number - FIRST_TRAINING_SEED) % (LAST_SEED - FIRST_TRAINING_SEED)
+        found = self._learning.learn(self._arrays, seed, lambda: self.stopped)
+        costs = self._learning.costs(found)
+        if (_gain(before, costs), -fmean(costs)) > (_gain(before, self._costs), -fmean(self._costs)):
+            self._arrays, self._costs, self._found_by = found, costs, seed
         self._rounds += 1
-        return _gain(self._base_cost, cost)
+        return _gain(before, self._costs)
 
     def gain(self, base: WeightsFile, other: WeightsFile) -> float:
-        """By how much ``other`` is better than ``base`` on the days held back, as a share of its cost. Raises
-        ``RoundStopped``."""
+        """By how much ``other`` is better than ``base`` on the days held back, as a share of its cost; 0 where
+        chance explains it. Raises ``RoundStopped``."""
         if self.stopped:
             raise RoundStopped("the learner is asked to stop")
         torch.set_num_threads(1)
-        return _gain(self._cost_of(base), self._learning.cost(other.arrays))
+        return _gain(self._costs_of(base), self._learning.costs(other.arrays))
 
-    def _cost_of(self, base: WeightsFile) -> float:
+    def _costs_of(self, base: WeightsFile) -> Sequence[float]:
         """Judged once: it stays for many rounds."""
         if self._judged is None or self._judged[0] != base.sha256:
-            self._judged = base.sha256, self._learning.cost(base.arrays)
+            self._judged = base.sha256, self._learning.costs(base.arrays)
         return self._judged[1]
 
     def best(self, version: int) -> WeightsFile:
@@ -213,7 +220,12 @@ class RoundsTrainer:
         assert base is not None
         trained = {
             **base.card.trained,
-            "online": {"from": base.sha256, "rounds": self._rounds, "data": self._captured.describe()},
+            "online": {
+                "from": base.sha256,
+                "rounds": self._rounds,
+                "seed": self._found_by,
+                "data": self._captured.describe(),
+            },
         }
         limits = [self._captured.limit, *base.card.limits[1:]]
         card = msgspec.structs.replace(base.card, version=version, trained=trained, figures={}, limits=limits)

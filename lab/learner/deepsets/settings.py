@@ -1,6 +1,7 @@
 """What a training run of ``ee``, ``lb`` or ``el`` is set to: the published hyper-parameters, and where ours differ.
 
-Every difference is numbered, value against value, in docs/policies/deepsets.md.
+Every difference of the shipped weights is numbered, value against value, in docs/policies/deepsets.md; what a captured
+cluster is learned by stands here (``settings_on``).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings, learning_by, settings_for, settings_on
 from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from lab.learner.deepsets.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, kept
+from lab.learner.training.captured import Captured, captured, write_kept
 from lab.learner.training.imitation import spelled
 from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
@@ -87,16 +87,14 @@ def _write_on_cluster(
     """Weights and card of the best run on a captured cluster, beside what the shipped weights are worth there."""
     ours = shipped(request.policy)
     costs, after = best.costs(dict(ours.arrays)), best.costs(dict(best.best))
-    before = float(np.mean(costs))
     cost = f"{COSTS[request.policy]} on the days held back"
     weights = best.weights(
         version=ours.card.version + 1,
         trained=trained_as(request, best, validation_seeds=(), data=found.describe()),
         figures={
             f"{cost}, by training seed": {str(run.settings.seed): round(run.best_regret, 5) for run in finished},
-            f"{cost}, shipped weights": round(before, 5),
+            f"{cost}, shipped weights": round(float(np.mean(costs)), 5),
         },
         limits=[found.limit, *LIMITS[1:]],
     )
-    file = write_weights(request.out, kept(weights, costs, after))
-    click.echo(f"{request.policy}: {cost} {best.best_regret:.4f}, shipped {before:.4f}; weights in {file}")
+    write_kept(request.out, weights, costs, after, cost)

@@ -13,7 +13,7 @@ from lab.learner.frag.captured import lists_of
 from lab.learner.frag.fit import arrays_of
 from lab.learner.frag.kernel_value import NUMBA
 from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, Settings, shipped_weights
-from lab.learner.training.captured import Captured, captured, kept
+from lab.learner.training.captured import Captured, captured, write_kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
@@ -26,6 +26,7 @@ from shared.policy.weights import Card, WeightsFile, shipped
 VERSION = 2
 CLUSTER_STEPS, CLUSTER_EPISODES, CLUSTER_UPDATES = 50, 18, 2000
 """Of a captured cluster, which is smaller than openb: steps of the search, episodes and updates of a round."""
+COST = "percent of the GPUs that nobody holds, days held back"
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST = "openb_pod_list_{}.csv"
 TRACES = ("default", "multigpu20", "gpushare40", "gpuspec10", "cpu050", "cpu200")
@@ -99,7 +100,9 @@ def write_best(request: TrainRequest, run: FragRun, found: Captured | None = Non
     )
     weights = WeightsFile(arrays_of(run.best), card)
     if found is not None:
-        weights = kept(weights, run.costs(shipped_weights()), run.costs(run.best))
+        before, after = run.costs(shipped_weights()), run.costs(run.best)
+        write_kept(request.out, weights, before, after, COST, expect_shapes=SHAPES)
+        return
     file = write_weights(request.out, weights, expect_shapes=SHAPES)
     click.echo(f"{NAME}: step {run.best_step}, {gain:+.3f} points over FGD on validation -> {file}")
 

@@ -14,7 +14,7 @@ from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
 from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, kept
+from lab.learner.training.captured import Captured, captured, write_kept
 from lab.learner.training.imitation import ImitationReport, spelled
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
@@ -29,6 +29,7 @@ LIMITS = [
     "without measurements of nodes it decides by requests, no better than kube-default",
 ]
 SINGLE_LIMITS = ["a baseline, for exactly the number of nodes it was trained on"]
+COST = "imbalance on the days held back"
 AnyRun = MarlRun | IppoRun
 
 
@@ -59,22 +60,21 @@ def train_marl(request: TrainRequest) -> None:
         if found is not None:
             costs = best.ground.imbalances(dict(shipped(request.policy).arrays), workers)
             after = best.ground.imbalances(dict(best.best), workers)
-            before = float(np.mean(costs))
             figures = {
-                "imbalance on the days held back, by training seed": _by_seed(finished),
-                "imbalance on the days held back, shipped weights": round(before, 5),
+                f"{COST}, by training seed": _by_seed(finished),
+                f"{COST}, shipped weights": round(float(np.mean(costs)), 5),
             }
             data, validated, limits = found.describe(), (), [found.limit, *LIMITS[1:]]
-            click.echo(
-                f"{request.policy}: {best.best_imbalance:.5f} on the days held back, shipped {before:.5f}", err=True
-            )
     weights = best.weights(
         version=shipped(request.policy).card.version + 1 if found is not None else VERSION,
         trained=trained_as(request, best, validation_seeds=validated, data=data),
         figures=figures,
         limits=limits,
     )
-    file = write_weights(request.out, weights if found is None else kept(weights, costs, after))
+    if found is not None:
+        write_kept(request.out, weights, costs, after, COST)
+        return
+    file = write_weights(request.out, weights)
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation imbalance, {best.best_imbalance:.5f};"
         f" weights in {file}"

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 import numpy as np
 
+from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest
 from lab.reading import read_bytes
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.errors import ConfigError
-from shared.policy.weights import WeightsFile, shipped
+from shared.policy.weights import Shapes, WeightsFile, shipped
 from twin.model.capture import MAX_BYTES, decode
 
 
@@ -50,9 +52,7 @@ def captured(request: TrainRequest) -> Captured | None:
     if request.cluster is None:
         return None
     if request.warm_up:
-        raise ConfigError(
-            "--warm-up: with --cluster training goes on from the shipped weights; leave one of the two out"
-        )
+        raise ConfigError("--warm-up: with --cluster nothing is imitated first; leave one of the two out")
     found = read_captured("--cluster", request.cluster)
     for line in found.cluster.told:
         click.echo(f"{found.name}: {line}", err=True)
@@ -72,21 +72,24 @@ LEAST_GAIN = 0.01
 shipped."""
 
 
-def clearly_better(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether costs of the same episodes fell: in the mean by ``LEAST_GAIN``, and by more than the mean's standard
-    error, so that what chance explains proposes nothing. Not, where a cost is not finite."""
+def clearly_better(before: Sequence[float], after: Sequence[float], least: float = LEAST_GAIN) -> bool:
+    """Whether costs of the same episodes fell: in the mean by ``least``, and by more than the mean's standard error.
+    Not, where a cost is not finite, nor of one episode, whose error nobody knows.
+
+    The error is that of these episodes: where ``after`` is the best of several on the same ones, or where episodes have
+    pods in common, chance passes more often than it says."""
     gains = np.array(before, np.float64) - np.array(after, np.float64)
-    if not np.isfinite(gains).all():
+    if len(gains) < 2 or not np.isfinite(gains).all():
         return False
-    error = float(gains.std(ddof=1)) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
-    mean = float(gains.mean())
-    return bool(mean > error and mean >= LEAST_GAIN * float(np.mean(before)))
+    mean, error = float(gains.mean()), float(gains.std(ddof=1)) / np.sqrt(len(gains))
+    return bool(mean > error and mean >= least * float(np.mean(before)))
 
 
-def kept(found: WeightsFile, before: Sequence[float], after: Sequence[float]) -> WeightsFile:
+def kept(found: WeightsFile, before: Sequence[float], after: Sequence[float], cost: str) -> WeightsFile:
     """What a run on a captured cluster leaves: ``found``, where it is clearly better on the days held back than what
-    was shipped, else that, under the card of the run; then it is told. ``before``, ``after``: what the shipped weights
-    and those found cost, by episode."""
+    was shipped, else that, and then it is told: by the card too, which says what the shipped weights cost and where
+    they were compared. ``before``, ``after``: what the shipped weights and those found cost, by episode; ``cost``:
+    of what."""
     ours = shipped(found.card.policy)
     if clearly_better(before, after):
         return found
@@ -94,4 +97,27 @@ def kept(found: WeightsFile, before: Sequence[float], after: Sequence[float]) ->
         f"{ours.card.policy}: nothing clearly better was found; the weights are those of {ours.title}, as shipped",
         err=True,
     )
-    return WeightsFile(dict(ours.arrays), found.card)
+    compared = {name: found.card.trained[name] for name in ("command", "data") if name in found.card.trained}
+    card = msgspec.structs.replace(
+        ours.card,
+        version=found.card.version,
+        trained={**ours.card.trained, "compared on": compared},
+        figures={f"{cost}, shipped weights": round(float(np.mean(before)), 5)},
+    )
+    return WeightsFile(dict(ours.arrays), card)
+
+
+def write_kept(
+    out: Path,
+    found: WeightsFile,
+    before: Sequence[float],
+    after: Sequence[float],
+    cost: str,
+    *,
+    expect_shapes: Shapes | None = None,
+) -> None:
+    """``kept`` to ``out``; the last line says what the weights in the file cost, whichever they are."""
+    left = kept(found, before, after, cost)
+    file = write_weights(out, left, expect_shapes=expect_shapes)
+    worth, ours = (float(np.mean(costs)) for costs in (after if left is found else before, before))
+    click.echo(f"{found.card.policy}: {cost} {worth:.5f}, shipped {ours:.5f}; weights in {file}")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -24,11 +23,12 @@ from lab.learner.marl import settings as agents
 from lab.learner.marl import training as agents_training
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.training import MarlRun
+from lab.learner.training import captured
 from lab.learner.training.runner import ALGORITHMS
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.policy.registry import load_policy
 from shared.policy.weights import decode, digest, encode, shipped
-from tests.captures import make_capture
+from tests.captures import make_capture, with_gpus
 from twin.model.capture import Capture
 from twin.model.capture import encode as written
 
@@ -143,7 +143,11 @@ def trained(*words: object) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("better", [True, False])
+def test_weights_card_and_curves_say_what_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    monkeypatch.setattr(captured, "clearly_better", lambda before, after: better)
     capture = make_capture(pods=150)
     capture.series["n1"]["cpu"][:8] = [None] * 8
     file, out = capture_file(tmp_path, capture), tmp_path / "out"
@@ -151,23 +155,29 @@ def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None
     assert code == 0, told
     assert "mine.json.gz: node n1: 10% of its cpu or memory was not measured" in told
     card = decode((out / "lb.npz").read_bytes(), policy="lb").card
-    data = card.trained["data"]
+    trained_on = card.trained if better else card.trained["compared on"]
+    data = trained_on["data"]
     assert (data["capture"], data["nodes"], data["pods"]) == ("mine.json.gz", 2, 150)
     assert data["sha256"] == digest(file.read_bytes())
     assert data["missing"] == [
         "node n1: 10% of its cpu or memory was not measured; the rest of the series stands for it"
     ]
-    assert card.trained["command"].endswith("--out DIR --cluster mine.json.gz")
+    assert trained_on["command"].endswith("--out DIR --cluster mine.json.gz")
     assert card.version == shipped("lb").card.version + 1
-    assert any("mine.json.gz" in limit for limit in card.limits)
+    assert any("mine.json.gz" in limit for limit in card.limits) is better
     arrays = decode((out / "lb.npz").read_bytes(), policy="lb").arrays
-    same = all(np.array_equal(array, arrays[name]) for name, array in shipped("lb").arrays.items())
-    assert same is ("lb: nothing clearly better was found; the weights are those of lb@2, as shipped" in told)
-    figures = card.figures
-    assert (
-        figures["s.d. of load on the days held back, by training seed"]["1000"]
-        <= (figures["s.d. of load on the days held back, shipped weights"])
-    )
+    said = "lb: nothing clearly better was found; the weights are those of lb@2, as shipped" in told
+    assert said is not better
+    cost, figures = "s.d. of load on the days held back", card.figures
+    before = figures[f"{cost}, shipped weights"]
+    if better:
+        worth = figures[f"{cost}, by training seed"]["1000"]
+        assert worth <= before
+    else:
+        assert all(np.array_equal(array, arrays[name]) for name, array in shipped("lb").arrays.items())
+        assert list(figures) == [f"{cost}, shipped weights"]
+        worth = before
+    assert f"lb: {cost} {worth:.5f}, shipped {before:.5f}; weights in {out}/lb.npz" in told
     curves = [json.loads(line) for line in (out / "curves-1000.jsonl").read_text().splitlines()]
     assert curves[0]["step"] == 0
     assert sum("validation/cost" in one for one in curves) >= 2
@@ -213,32 +223,24 @@ def test_a_file_that_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> Non
         assert told in line
 
 
-def test_frag_learns_on_a_clusters_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("better", [True, False])
+def test_frag_learns_on_a_clusters_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
     from lab.learner.frag import trainer, training
 
+    monkeypatch.setattr(captured, "clearly_better", lambda before, after: better)
     monkeypatch.setattr(training, "VALIDATE_EVERY", 2)
     monkeypatch.setattr(trainer, "CLUSTER_EPISODES", 2)
     monkeypatch.setattr(trainer, "CLUSTER_UPDATES", 50)
-    capture = make_capture(pods=150)
-    nodes = [
-        msgspec.structs.replace(
-            one,
-            status=msgspec.structs.replace(one.status, allocatable={**one.status.allocatable, "nvidia.com/gpu": "4"}),
-        )
-        for one in capture.nodes
-    ]
-    pods = []
-    for number, one in enumerate(capture.pods):
-        (main_,) = one.pod.spec.containers
-        asks = main_.resources.requests | ({"nvidia.com/gpu": str(1 + number % 3)} if number % 2 else {})
-        container = msgspec.structs.replace(main_, resources=msgspec.structs.replace(main_.resources, requests=asks))
-        spec = msgspec.structs.replace(one.pod.spec, containers=[container])
-        pods.append(msgspec.structs.replace(one, pod=msgspec.structs.replace(one.pod, spec=spec)))
-    file = capture_file(tmp_path, msgspec.structs.replace(capture, nodes=nodes, pods=pods))
+    file = capture_file(tmp_path, with_gpus(make_capture(pods=150)))
     out = tmp_path / "out"
     code, told = trained("frag", "--cluster", file, "--steps", 2, "--out", out)
     assert code == 0, told
     card = decode((out / "frag.npz").read_bytes(), policy="frag").card
+    if not better:
+        assert card.trained["compared on"]["data"]["capture"] == "mine.json.gz"
+        (before,) = card.figures.values()
+        assert f"frag: {trainer.COST} {before:.5f}, shipped {before:.5f}; weights in {out}/frag.npz" in told
+        return
     assert card.trained["data"]["capture"] == "mine.json.gz"
     assert (
         card.figures["validation before prices, mean gain over FGD in points"]

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from lab.learner.deepsets import training as sets_training
+from lab.learner.frag import training as frag_training
 from lab.learner.marl import training as agents_training
 from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, PointerSeen
 from lab.serve.publishing import PublishedUnknown, Publisher, Unpublished
-from lab.serve.rounds import Learned, Offer, Offered, Phase, Round, RoundsCore
+from lab.serve.rounds import MOST_REMEMBERED, Learned, Offer, Offered, Phase, Round, RoundsCore
 from lab.serve.rounds_shell import RoundsShell
 from lab.serve.rounds_trainer import LEARNINGS, RoundStopped, RoundsTrainer
 from shared.decide.stages import Stage
@@ -30,7 +31,7 @@ from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.policies import get_weights, read_history, read_pointer
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
-from tests.captures import make_capture
+from tests.captures import make_capture, with_gpus
 from tests.memory_store import MemoryStore
 from tests.patience import PATIENCE_S
 from twin.model.capture import encode as written
@@ -38,6 +39,9 @@ from twin.model.capture import encode as written
 KEYS = Keys()
 BASE = PolicyRef("lb", 2, "a" * 64)
 OURS = PolicyRef("lb", 3, "b" * 64)
+OF_EE = encode(WeightsFile(shipped("ee").arrays, shipped("ee").card))
+WIDE = {name: np.zeros((99, 32), np.float32) if name == "l0.w" else a for name, a in shipped("lb").arrays.items()}
+"""Of inputs that no ``lb`` has."""
 THEIRS = PolicyRef("ee", 5, "c" * 64)
 
 
@@ -80,7 +84,7 @@ def test_what_is_better_by_less_than_the_margin_is_learned_on_from_and_not_offer
 def test_learning_goes_on_while_its_candidate_waits_and_a_better_one_takes_its_place_in_shadow() -> None:
     core = offered()
     assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
 
 
 @pytest.mark.parametrize("stage", [Stage.CANARY])
@@ -156,14 +160,14 @@ def test_a_round_that_could_not_begin_comes_again_and_nothing_is_forgotten() -> 
     core = offered()
     assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 3, anew=False)]
     assert core.outcomes["failed"] == 1
-    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065)]
+    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065, OURS)]
 
 
 def test_after_a_round_that_diverged_its_candidate_is_still_its_own_and_only_better_takes_its_place() -> None:
     core = offered()
     assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 3, anew=True)]
     assert core.handle([Learned(0.055)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -184,7 +188,7 @@ def test_a_replacement_of_whose_writing_no_answer_came_is_no_withdrawal() -> Non
     core.handle([Offered(newer, "no answer")])
     core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
     assert core.handle([Learned(0.075)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, newer)]
     assert core.handle([Offered(problem="x"), PointerSeen(pointer(4))]) == [Round(BASE, 5, anew=True)]
 
 
@@ -197,7 +201,7 @@ def test_a_learner_that_was_started_again_knows_its_candidate_and_learns_on_from
     told = HistoryRead((pointer(1), waiting()))
     assert core.handle([told, PointerSeen(waiting())]) == [Round(BASE, 1, anew=True, first=OURS, judge=(OURS,))]
     assert core.handle([Learned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
 
 
 def test_nothing_is_offered_in_place_of_a_candidate_whose_gain_is_not_known() -> None:
@@ -206,7 +210,7 @@ def test_nothing_is_offered_in_place_of_a_candidate_whose_gain_is_not_known() ->
     assert core.handle([Learned(0.5)]) == [Round(BASE, 2, anew=False, judge=(OURS,))]
     assert core.handle([Learned(0.5, problem="not finite", judged={OURS: 0.45})]) == [Round(BASE, 3, anew=True)]
     assert core.handle([Learned(0.455)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.47)]) == [Offer(BASE, 4, 0.47)]
+    assert core.handle([Learned(0.47)]) == [Offer(BASE, 4, 0.47, OURS)]
 
 
 @pytest.mark.parametrize(
@@ -255,6 +259,26 @@ def test_a_gain_that_was_judged_over_what_decides_no_more_does_not_count() -> No
     core.handle([PointerSeen(other)])
     core.handle([Learned(0.9, judged={OURS: 0.9})])
     assert core.handle([Learned(0.02)]) == [Offer(other.active, 7, 0.02)]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_of_gains_the_last_few_are_remembered(answered: bool) -> None:
+    core = RoundsCore("lb", 0.0)
+    core.handle([PointerSeen(pointer(1))])
+    for number in range(1, 100):
+        core.handle([Learned(number / 100)])
+        core.handle([Offered(PolicyRef("lb", 2 + number, f"{number:064}"), "" if answered else "no answer")])
+    assert len(core._gains if answered else core._unknown) == MOST_REMEMBERED
+    assert max((core._gains if answered else core._unknown).values()) == 0.99
+
+
+def test_an_offer_names_the_candidate_that_it_was_compared_with_and_none_before_one_was_seen() -> None:
+    core = begun()
+    core.handle([Learned(0.05)])
+    core.handle([Offered(OURS)])
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]  # the pointer has not shown it yet
+    assert core.handle([Offered(problem="there is another"), PointerSeen(waiting())]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 5, 0.07, OURS)]
 
 
 def test_what_diverged_begins_anew() -> None:
@@ -311,6 +335,30 @@ def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: C
     assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
     assert trainer.round(base, 3, anew=True) >= 0.0
     assert trainer.best(8).card.trained["online"]["rounds"] == 1
+
+
+def test_frag_is_judged_in_rounds_as_by_train_with_its_prices_on_many_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "g.json.gz"
+    file.write_bytes(written(with_gpus(make_capture(pods=150))))
+    trainer, base, priced = (
+        RoundsTrainer("frag", read_captured("capture", file), seed=1000, steps=2),
+        shipped("frag"),
+        [],
+    )
+    whole = frag_training.FragRun.costs
+
+    def costs(run: frag_training.FragRun, weights: frag_training.Floats) -> list[float]:
+        priced.append(whole(run, weights))
+        return priced[-1]
+
+    monkeypatch.setattr(frag_training.FragRun, "costs", costs)
+    gains = [trainer.round(base, number, anew=number == 1) for number in (1, 2)]
+    assert 0.0 <= gains[0] <= gains[1]
+    assert [len(found) for found in priced] == [len(frag_training.HELD_BACK_SEEDS)] * 3  # base, and one a round
+    found = trainer.best(7)
+    load_policy("frag", data=encode(found), sha256=digest(encode(found)))
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (16,), (8, 8, 8), ()], ids=str)
@@ -461,16 +509,17 @@ async def test_a_learner_that_is_started_again_puts_what_is_better_in_the_place_
     assert (again.active, again.stage, again.proposed_by) == (active, Stage.SHADOW, "learner")
 
 
-@pytest.mark.parametrize("kept", [None, b"no weights", encode(WeightsFile(shipped("ee").arrays, shipped("ee").card))])
+@pytest.mark.parametrize("kept", [None, b"no weights", OF_EE, encode(WeightsFile(WIDE, shipped("lb").card))])
 async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and_stops_nothing(
     kept: bytes | None,
 ) -> None:
+    ours = PolicyRef("lb", 3, digest(kept or b"gone"))
     core = RoundsCore("lb", 0.01)
     trainer, learned = Better(), asyncio.Event()
     base = reference(shipped("lb"))
 
     async def fetch(sha256: str) -> bytes | None:
-        return kept if sha256 == OURS.sha256 else None
+        return kept if sha256 == ours.sha256 else None
 
     class Store(MemoryStore):
         async def txn(self, *words: Any, **more: Any) -> Any:
@@ -483,7 +532,7 @@ async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and
     await store.txn([], [Put(KEYS.policies_active, encode_record(now))])
     learned.clear()
     shell = RoundsShell(core, trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0)
-    held = PolicyPointer(active=base, candidate=OURS, stage=Stage.SHADOW, proposed_by="learner", number=2)
+    held = PolicyPointer(active=base, candidate=ours, stage=Stage.SHADOW, proposed_by="learner", number=2)
     shell.post_one(HistoryRead((held, now)))
     shell.post_one(PointerSeen(now))
     running = asyncio.create_task(shell.run())
@@ -492,7 +541,7 @@ async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and
     with suppress(asyncio.CancelledError):
         await running
     assert trainer.rounds[0] == "1 anew"
-    assert core._gains[OURS] == 0.0
+    assert core._gains[ours] == 0.0
 
 
 def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
@@ -502,7 +551,7 @@ def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_
     core.handle([Offered(newer)])
     core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
     core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, newer)]
 
 
 async def placed(pointer: PolicyPointer) -> MemoryStore:
@@ -512,22 +561,23 @@ async def placed(pointer: PolicyPointer) -> MemoryStore:
 
 
 @pytest.mark.parametrize(
-    ("candidate", "by", "replaces"),
+    ("candidate", "by", "instead_of"),
     [
-        pytest.param(THEIRS, "olga", True, id="of another policy"),
-        pytest.param(THEIRS, "learner", True, id="of a learner of another policy"),
-        pytest.param(OURS, "olga", True, id="published by hand"),
-        pytest.param(OURS, "", True, id="of a release that did not tell"),
-        pytest.param(OURS, "learner", False, id="of a learner that replaces none"),
+        pytest.param(THEIRS, "olga", THEIRS, id="of another policy"),
+        pytest.param(THEIRS, "learner", THEIRS, id="of a learner of another policy"),
+        pytest.param(OURS, "olga", OURS, id="published by hand"),
+        pytest.param(OURS, "", OURS, id="of a release that did not tell"),
+        pytest.param(OURS, "learner", None, id="of a learner that replaces none"),
+        pytest.param(OURS, "learner", PolicyRef("lb", 3, "e" * 64), id="of another learner, or without an answer"),
     ],
 )
-async def test_where_it_is_written_too_nobody_elses_candidate_is_replaced(
-    candidate: PolicyRef, by: str, replaces: bool
+async def test_where_it_is_written_too_only_the_candidate_of_its_own_that_was_judged_is_replaced(
+    candidate: PolicyRef, by: str, instead_of: PolicyRef | None
 ) -> None:
     held = pointer(5, candidate=candidate, stage=Stage.SHADOW, proposed_by=by)
     store = await placed(held)
     with pytest.raises(Unpublished, match=f"{candidate.title} is a candidate already"):
-        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1, replaces_own=replaces)
+        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1, instead_of=instead_of)
     assert (await read_pointer(store, KEYS)).pointer == held
     assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
 
@@ -535,7 +585,7 @@ async def test_where_it_is_written_too_nobody_elses_candidate_is_replaced(
 async def test_what_an_operator_said_of_its_candidate_holds_for_what_takes_its_place() -> None:
     held = pointer(5, candidate=OURS, stage=Stage.SHADOW, promotion="manual", goal="balance", made_for="packing")
     store = await placed(held)
-    ref = await Publisher(store, KEYS).publish(Better().best(4), base=BASE, gain=0.1, replaces_own=True)
+    ref = await Publisher(store, KEYS).publish(Better().best(4), base=BASE, gain=0.1, instead_of=OURS)
     found = (await read_pointer(store, KEYS)).pointer
     assert found is not None
     assert (found.candidate, found.promotion, found.goal, found.stage) == (ref, "manual", "balance", Stage.SHADOW)
@@ -563,12 +613,48 @@ def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
 ) -> None:
     trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
     waits = WeightsFile({name: array * np.float32(1.5) for name, array in base.arrays.items()}, base.card, "b" * 64)
-    costs = {id(base.arrays): 1.0, id(waits.arrays): 0.9 if better else 1.1}
+    found = {name: array * np.float32(2) for name, array in base.arrays.items()}
+    costs = {id(base.arrays): [1.0, 1.0], id(waits.arrays): [0.9 if better else 1.1] * 2, id(found): [0.8, 0.8]}
     begun: list[Any] = []
-    monkeypatch.setattr(trainer._learning, "cost", lambda arrays: costs[id(arrays)])
-    monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (begun.append(first), (first, 0.8))[1])
+    monkeypatch.setattr(trainer._learning, "costs", lambda arrays: costs[id(arrays)])
+    monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (begun.append(first), found)[1])
     assert trainer.round(base, 1, anew=True, first=waits) == pytest.approx(0.2)
     assert begun[0] is (waits.arrays if better else base.arrays)
+
+
+def test_a_gain_that_chance_explains_is_none_whether_it_is_learned_or_judged(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight percent in the mean of four episodes; then as much, in each of them."""
+    trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
+    lucky, good, worse = ({name: array * np.float32(by) for name, array in base.arrays.items()} for by in (2, 3, 4))
+    costs = {
+        id(base.arrays): [2.0, 2.0, 2.0, 2.0], id(lucky): [0.6, 2.2, 2.3, 2.26], id(good): [1.84, 1.85, 1.83, 1.84],
+        id(worse): [1.0, 1.85, 2.0, 2.5],
+    }  # fmt: skip
+    rounds = iter([lucky, good, worse])
+    monkeypatch.setattr(trainer._learning, "costs", lambda arrays: costs[id(arrays)])
+    monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: next(rounds))
+    assert trainer.gain(base, WeightsFile(lucky, base.card)) == 0.0
+    assert trainer.gain(base, WeightsFile(good, base.card)) == pytest.approx(0.08)
+    gains = [trainer.round(base, number, anew=number == 1) for number in (1, 2, 3)]
+    assert gains == [0.0, pytest.approx(0.08), pytest.approx(0.08)]
+    assert trainer.best(3).arrays["l0.b"] is good["l0.b"]  # and not what is lower in the mean by chance
+
+
+def test_a_learner_that_was_started_again_does_not_repeat_its_rounds(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    for begun in (0, 5, 1_764_383_000):
+        trainer = RoundsTrainer("lb", captured, seed=1000, steps=600, begun=begun)
+        monkeypatch.setattr(trainer._learning, "costs", lambda arrays: [1.0, 1.0])
+        monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (seeds.append(seed), first)[1])
+        for number in (1, 2, 3):
+            trainer.round(shipped("lb"), number, anew=number == 1)
+    assert seeds[:3] == [1001, 1002, 1003]
+    assert len(set(seeds)) == 9
+    assert all(1000 <= seed < 1_000_000 for seed in seeds)
 
 
 async def test_an_etcd_that_does_not_answer_costs_no_round_and_weights_are_fetched_once() -> None:

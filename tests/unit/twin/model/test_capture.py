@@ -80,7 +80,7 @@ def test_a_capture_without_metrics_is_refused_where_they_are_needed() -> None:
         require_metrics(make_capture(metrics=False), "f", "replay compares with them")
 
 
-def test_only_our_own_annotations_are_kept() -> None:
+def test_of_annotations_our_own_are_kept_and_others_may_be_secrets() -> None:
     meta = api.ObjectMeta(name="p", annotations={"conclave.io/usage": "{}", "token": "secret"}, resource_version="7")
     assert trimmed(meta) == api.ObjectMeta(name="p", annotations={"conclave.io/usage": "{}"})
     assert trimmed(api.ObjectMeta(name="p", annotations={"token": "secret"})).annotations is None
