@@ -181,7 +181,7 @@ class Variants:
             delay_us = -1 if node.delay_us is None else node.delay_us
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
-                shares = self.store.smoothed(name, sample.shares, MOST_SHARE)
+                shares = self.store.smoothed(name, sample.shares, MOST_SHARE, sample.unmeasured)
                 found.append(NodeUse(slot, age_ms, shares, sample.unmeasured, delay_us, latencies))
             elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, delay_us, latencies))
