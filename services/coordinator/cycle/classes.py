@@ -78,8 +78,9 @@ class OfferedClass:
 
     ``unknown``: an agent did not know the class. ``guidance``: of units about which more than the nodes themselves
     decides. ``candidate``: judged by the candidate policy; ``shadow``: asked only to compare the two, never placed
-    (``variants.py``). ``workload``: of all its units, where the policy looks at it. ``sole``: the one agent that is
-    asked about it, "": all are, or the ``few`` that are most promising (``promising.py``).
+    (``variants.py``). ``workload``: of all its units, where the policy looks at it, and the workload's ``priority``.
+    ``sole``: the one agent that is asked about it, "": all are, or the ``few`` that are most promising
+    (``promising.py``).
     """
 
     pod_class: PodClass
@@ -93,6 +94,7 @@ class OfferedClass:
     candidate: bool = False
     shadow: bool = False
     workload: str = ""
+    priority: int | None = None
     sole: str = ""
     few: bool = False
     template: Hashable | None = None

@@ -171,6 +171,11 @@ class Cycle:
     def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
         """Ask the idle ones of the agents that own nodes, or the most promising, for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
+        cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
+        for offered in classes.values():  # before anybody is told: all agents go by the same
+            if offered.workload and offered.units:
+                highest = max(unit.pod.priority for unit in offered.units)
+                offered.priority = self._variants.inventory.rank(offered.workload, offered.pod_class, highest)
         if not taken.together and not self._variants.has_candidate:
             # beside others there were more when it began to take, and what is in those counts as well; several classes
             # compete, and one agent alone knows what of its nodes the others are given
@@ -187,7 +192,6 @@ class Cycle:
         policies = self._policy, self._variants.name_of(candidate=True)
         asking = Asking(state, classes, share, chosen, compared, together=together, policies=policies)
         first_offer = state.messages + 1
-        cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked: dict[str, int] = {}
         for place, view in enumerate(chosen):
             if wire_groups := asking.groups(place):
@@ -219,8 +223,7 @@ class Cycle:
         fresh = [classes[class_id] for class_id in used if class_id not in view.classes]
         residents, inventory = None, variants.inventory
         if Need.WORKLOADS in variants.needs:
-            wants = [(one.workload, one.pod_class, max(unit.pod.priority for unit in one.units)) for one in fresh]
-            residents = inventory.tell(view, wants)
+            residents = inventory.tell(view, [(classes[number].workload, classes[number].pod_class) for number in used])
         unknown = [
             ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)
             for g in fresh

@@ -51,8 +51,8 @@ NOT_ACCEPTED = 2**60
 """What a rejected node is worth less, and one that its agent does not name at all."""
 
 Floats = NDArray[np.float64]
-Key = tuple[int, bool, PodClass]
-"""The policy pointer's number, whether the candidate judges, and the kind."""
+Key = tuple[int, bool, int | None, PodClass]
+"""The policy pointer's number, whether the candidate judges, the priority where its policy looks at it, the kind."""
 Words = dict[int, tuple[int, bool, int]]
 """By row: the score in millionths, whether it was accepted, and the node's generation then; ``NEVER``: another policy
 judged."""
@@ -314,9 +314,9 @@ class Promising:
     def _inherited(self, offered: OfferedClass) -> _Said | None:
         """What pods of other amounts were told last: a kind that is new, or not told for long, begins with it."""
         own = self._key(offered)
-        shape = kind_of(own[2], amounts=False)
+        shape = kind_of(own[3], amounts=False)
         for key, said in reversed(self._said.items()):
-            if key != own and key[:2] == own[:2] and kind_of(key[2], amounts=False) == shape:
+            if key != own and key[:3] == own[:3] and kind_of(key[3], amounts=False) == shape:
                 return self._begin(offered, said.grown(self._state.cache.table.rows).copy())
         return None
 
@@ -328,7 +328,7 @@ class Promising:
         return said
 
     def _key(self, offered: OfferedClass) -> Key:
-        return self._variants.number, offered.candidate, kind_of(offered.pod_class)
+        return self._variants.number, offered.candidate, offered.priority, kind_of(offered.pod_class)
 
     def _name(self, offered: OfferedClass) -> str:
         return self._variants.name_of(candidate=offered.candidate)

@@ -221,7 +221,7 @@ class Variants:
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
                 then = table.use.then(row)
-                shares = self.store.smoothed(name, sample.shares, MOST_SHARE)
+                shares = self.store.smoothed(name, sample.shares, MOST_SHARE, sample.unmeasured)
                 found.append(NodeUse(slot, age_ms, shares, sample.unmeasured, delay_us, latencies, then))
             elif looks or node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 age_s = now - node.told_s if node.told_s > NEVER_S else 0.0

@@ -50,8 +50,8 @@ MAX_RISEN = 1024
 MAX_WORKLOADS = 65_536
 """Workloads numbered beyond those in use; then numbers are given anew, and everything told anew."""
 
-Want = tuple[str, PodClass, int]
-"""A workload that an offer speaks of, a class of its pods, and their priority."""
+Want = tuple[str, PodClass]
+"""A workload that an offer speaks of, and a class of its pods."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Stay:
 
 
 class WorkloadInventory:
-    """One term's. ``follow`` before ``tell``; ``stop`` when no policy looks."""
+    """One term's. ``follow`` before ``rank``, that before ``tell``; ``stop`` when no policy looks."""
 
     def __init__(self, state: State, store: UtilisationStore) -> None:
         self._state = state
@@ -91,6 +91,7 @@ class WorkloadInventory:
         table, index = self._state.cache.table, self._state.cluster.index
         age_s = 0.0 if self._running else OLD_S
         self._running = True
+        self._prune()
         self._store.advance(self._state.now)  # here too: pods come and go, and grow old, where nothing is offered
         if self._static != table.static_stamp:
             self._static = table.static_stamp
@@ -106,7 +107,7 @@ class WorkloadInventory:
                 self._end(name, known.pop(uid))
             for pod in index.pods_on(name):
                 if pod.uid not in known:
-                    self._ranks(pod.workload, pod.pod_class, pod.priority)
+                    self.rank(pod.workload, pod.pod_class, pod.priority)
                     known[pod.uid] = self._begin(name, pod.workload, pod.pod_class, age_s)
         self._stamp = table.clock
         if len(self._journal) > 2 * MAX_JOURNAL:  # however many came at once: what an agent is told has a bound too
@@ -131,23 +132,16 @@ class WorkloadInventory:
         """What the next offer to the agent says; None while no policy looks. Counts as told from here on."""
         if not self._running:
             return None
-        if len(self._ids) > MAX_WORKLOADS + len(self._stays):
-            self._ids.clear()
-            self._workload_of.clear()
-            for gone in self._store.priorities.keys() - {stay.workload for stay in self._stays.values()}:
-                del self._store.priorities[gone]
-            self._session += 1
         heard, anew = view.heard, False
         if heard is None or self._behind(heard):
-            heard = view.heard = Heard(self._session, self._cut + len(self._journal))
+            heard = view.heard = Heard(self._session, self._cut + len(self._journal), risen=len(self._risen))
             anew = True
         ended = self._catch_up(heard)
         if heard.moves != view.moves:
             self._meet(heard, view)
         names: list[WorkloadName] = []
         stands = [self._standing(heard, number, names) for number in self._next(heard)]
-        for workload, pod_class, priority in wants:
-            self._ranks(workload, pod_class, priority)
+        for workload, pod_class in wants:
             self._id(heard, workload, pod_class, names)
         for workload, pod_class in self._risen[heard.risen :]:
             if self._ids.get(workload) in heard.names:
@@ -157,6 +151,23 @@ class WorkloadInventory:
         uses = self._uses(heard, names)
         return Residents(names, stands, ended, anew, uses) if anew or names or stands or ended or uses else NOTHING
 
+    def rank(self, workload: str, pod_class: PodClass, priority: int) -> int | None:
+        """A pod of the workload has that priority; the workload's. Of several the highest counts, so that none is told
+        in turns. None: of no workload, or no policy looks."""
+        if not workload or not self._running:
+            return None
+        priority = max(-MAX_PRIORITY, min(priority, MAX_PRIORITY))
+        known = self._store.priorities.get(workload)
+        if known is not None and priority <= known:
+            return known
+        self._store.priorities[workload] = priority
+        if known is not None:
+            self._risen.append((workload, pod_class))
+            if len(self._risen) > MAX_RISEN:
+                self._risen.clear()
+                self._session += 1
+        return priority
+
     def learned(self) -> None:
         """The store took new measurements: agents are told what came of them."""
         self._lesson += 1
@@ -164,6 +175,16 @@ class WorkloadInventory:
     def id_of(self, workload: str) -> int:
         """The workload's number, once it was told; 0: none."""
         return self._ids.get(workload, 0) if workload else 0
+
+    def _prune(self) -> None:
+        """Forget workloads of which no pod stands anywhere, once they are too many."""
+        if max(len(self._ids), len(self._store.priorities)) <= MAX_WORKLOADS + len(self._stays):
+            return
+        self._ids.clear()
+        self._workload_of.clear()
+        for gone in self._store.priorities.keys() - {stay.workload for stay in self._stays.values()}:
+            del self._store.priorities[gone]
+        self._session += 1
 
     # --- stays ----------------------------------------------------------------------------------------------------
 
@@ -263,18 +284,6 @@ class WorkloadInventory:
             for column, number in columns.items()
             if usage.evidence(column) > 0.0
         ]
-
-    def _ranks(self, workload: str, pod_class: PodClass, priority: int) -> None:
-        """A pod of the workload has that priority. Of several the highest counts, so that none is told in turns."""
-        priority = max(-MAX_PRIORITY, min(priority, MAX_PRIORITY))
-        known = self._store.priorities.get(workload)
-        if workload and (known is None or priority > known):
-            self._store.priorities[workload] = priority
-            if known is not None:
-                self._risen.append((workload, pod_class))
-            if len(self._risen) > MAX_RISEN:
-                self._risen.clear()
-                self._session += 1
 
     def _columns(self, numbers: Collection[int]) -> dict[int, int]:
         """Workload number by column, of those of these workloads that have one."""

@@ -51,33 +51,47 @@ class Observer:
 
     def of(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Features:
         """float32 [rows, len(FEATURES)]: what the agents of ``rows`` see of a pod of ``pod_class``."""
+        return self._see(table, pod_class, rows)[0]
+
+    def ranked(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Features:
+        """float32 [rows, len(FEATURES) + 1]: and how much they are ``outranked``; 0 where nobody told the priority of
+        the pod's workload."""
+        seen, short = self._see(table, pod_class, rows)
+        found, store = np.zeros(len(rows), np.float32), self.store
+        if store is not None and (priority := store.priorities.get(pod_class.workload)) is not None:
+            places = np.flatnonzero(short.any(axis=1))
+            if len(places):
+                slots = np.array([store.nodes.get(table.names[row], -1) for row in rows[places].tolist()], np.int64)
+                found[places] = outranked(short[places], store.above(slots, priority))
+        return np.column_stack((seen, found))
+
+    def _see(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> tuple[Features, FloatArray]:
+        """And how ``short`` each row's parts would be."""
         told = self.store.cluster if self.store is not None else None
         looked = table.live_rows() if told is None else rows
         pod = pod_view(pod_class, self.store)
         view = self._kept.of(table, looked, pod, self.store or self._unmeasured)
-        seen = features(view, summary(view) if told is None else told, pod)
-        return seen if len(seen) == len(rows) else seen[np.searchsorted(looked, rows)]
-
-    def outranked(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Floats:
-        """float32 [rows]: see ``outranked``; 0 where no priority of the pod's workload was told."""
-        store, found = self.store, np.zeros(len(rows), np.float32)
-        if store is None or (priority := store.priorities.get(pod_class.workload)) is None:
-            return found
-        if max(store.priorities.values()) <= priority:
-            return found
-        slots = np.array([store.nodes.get(table.names[row], -1) for row in rows.tolist()], np.int64)
-        pod = pod_view(pod_class, store)
-        return outranked(self._kept.of(table, rows, pod, store), pod, store.above(slots, priority))
+        seen, short = features(view, summary(view) if told is None else told, pod), shortage(view, pod)
+        if len(seen) == len(rows):
+            return seen, short
+        places = np.searchsorted(looked, rows)
+        return seen[places], short[places]
 
 
-def outranked(view: NodeView, pod: PodView, above: FloatArray) -> Floats:
-    """float32 [nodes], 0 to 1: how much of what the pod would get on a node is taken from pods of higher priority:
-    how short a part would be with it, times the share of the node's part that ``above`` [nodes, PARTS] uses; of the
-    part where this is the most, and a part counts by how much of the pod's use it is."""
+def shortage(view: NodeView, pod: PodView) -> FloatArray:
+    """float64 [nodes, PARTS], 0 to 1: how short a part would be with the pod; a part counts by how much of the pod's
+    use it is."""
     expected = pod.expected / view.use.scale
-    short = np.clip((view.use.parts[:, 0] + expected - SHORT) / (NOTHING_LEFT - SHORT), 0.0, 1.0)
-    weight = expected / np.maximum(expected.max(axis=1, keepdims=True), TINY)
-    found: Floats = (short * np.minimum(above, 1.0) * weight).max(axis=1).astype(np.float32)
+    short: FloatArray = np.clip((view.use.parts[:, 0] + expected - SHORT) / (NOTHING_LEFT - SHORT), 0.0, 1.0)
+    short *= expected / np.maximum(expected.max(axis=1, keepdims=True), TINY)
+    return short
+
+
+def outranked(short: FloatArray, above: FloatArray) -> Floats:
+    """float32 [nodes], 0 to 1: how much of what the pod would get on a node is taken from pods of higher priority: how
+    ``short`` a part would be (see ``shortage``), times the share of the node's part that ``above`` [nodes, PARTS]
+    uses; of the part where this is the most."""
+    found: Floats = (short * np.minimum(above, 1.0)).max(axis=1).astype(np.float32)
     return found
 
 

@@ -35,7 +35,8 @@ MOST_DELAY_COST = 0.02
 between nodes that are worth nearly the same. Chosen on validation seeds (ADR 0071)."""
 MOST_RANK_COST = 80.0
 """What a score is lower by where all that the pod would get is taken from pods of higher priority, in the same unit: it
-outweighs balance there. Chosen on validation seeds (ADR 0080)."""
+outweighs balance there. Chosen on validation seeds (ADR 0080). The reproduced variant has none: the thesis had none,
+and its scores are of another size."""
 
 
 def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:
@@ -60,6 +61,8 @@ class MarlDqn:
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self.name = weights.card.policy
+        if self.name == PUBLISHED:
+            self.most_rank_cost = 0.0
         self._params = weights.arrays
         self._layers = layer_count(weights.arrays)
         if fault := mlp_fault(weights.arrays):
@@ -95,8 +98,7 @@ class MarlDqn:
 
     def features(self, observation: Observation) -> Floats:
         """float32 [rows, len(feature_names)]: what each row's agent sees."""
-        asked = observation.table, observation.pod_class, observation.rows
-        return np.column_stack((self.observer.of(*asked), self.observer.outranked(*asked)))
+        return self.observer.ranked(observation.table, observation.pod_class, observation.rows)
 
     def q_values(self, features: Floats) -> Floats:
         """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``, the latter less what its delay costs

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shared.policy.usage.class_usage import PARTS, FloatArray
 
 MEAN_S = 30.0
-"""Six samples of a sensor, two of a metrics API. Chosen on validation seeds (docs/policies/marl-dqn.md)."""
+"""Six samples of a sensor, two of a metrics API. How it was chosen: docs/policies/marl-dqn.md."""
 
 
 class SampleMeans:
@@ -49,7 +49,8 @@ class SampleMeans:
     def show(self, slot: int, column: int, since_s: float) -> None:
         """The samples showed a pod since then of which nobody had told."""
         passed_s = self._newest_s.item(slot) - since_s
-        self.shown[slot, column] += -math.expm1(-passed_s / self.mean_s) if self.mean_s else 1.0
+        whole = not self.mean_s or passed_s == -np.inf  # where the next sample counts alone the mean is of no age
+        self.shown[slot, column] += 1.0 if whole else -math.expm1(-max(passed_s, 0.0) / self.mean_s)
 
     def begin_anew(self, slot: int) -> None:
         """The next sample of it counts alone."""
@@ -64,8 +65,15 @@ class SampleMeans:
         self.shown[:, columns] = 0.0
 
     def grow(self, slots: int, columns: int) -> None:
-        """Room for so many more."""
+        """Room for so many more. For columns in steps: workloads come one by one, nodes are thousands."""
+        rows, wide = self.shown.shape
+        room, wider = self.shown.base, wide + columns
+        if slots or room is None or room.shape[0] != rows or room.shape[1] < wider:
+            room = np.zeros((rows + slots, wider + wider // 4))
+            room[:rows, :wide] = self.shown
+        self.shown = room[:, :wider]
+        if not slots:
+            return
         self.amounts = np.pad(self.amounts, ((0, slots), (0, 0)))
-        self.shown = np.pad(self.shown, ((0, slots), (0, columns)))
         self._newest_s = np.pad(self._newest_s, (0, slots), constant_values=-np.inf)
         self._masked = np.pad(self._masked, ((0, slots), (0, 0)))

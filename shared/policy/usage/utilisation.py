@@ -34,6 +34,10 @@ FEW_NODES = 64
 _PLACES = np.arange(PARTS)
 
 
+def _masked(unmeasured: int) -> list[bool]:
+    return [bool(unmeasured >> place & 1) for place in range(PARTS)]
+
+
 @dataclass(slots=True)  # not frozen: one is made per pod, and that is five times dearer
 class _Pod:
     slot: int
@@ -292,7 +296,7 @@ class UtilisationStore:
         above = np.array([at for name, at in columns if self.priorities.get(name, priority) > priority], np.int64)
         if not len(above) or not len(self._slots):
             return np.zeros((len(slots), PARTS))
-        found: FloatArray = self._count[slots][:, above] @ self.usage.use[above] / self._scale[slots]
+        found: FloatArray = self._count[np.ix_(slots, above)] @ self.usage.use[above] / self._scale[slots]
         return found
 
     def touched(self, slots: NDArray[np.int64], clock: int) -> NDArray[np.bool_]:
@@ -309,11 +313,12 @@ class UtilisationStore:
             return np.zeros((len(slots), PARTS))
         return np.where((slots >= 0)[:, None], self._measured[slots], 0.0)
 
-    def smoothed(self, node: str, shares: list[float], most: float) -> list[float]:
+    def smoothed(self, node: str, shares: list[float], most: float, unmeasured: int = 0) -> list[float]:
         """What the node's last sample, ``shares`` [PARTS], would have shown with less noise, by those before it; 0 of
-        parts that it did not tell, ``most`` at most."""
+        parts that it did not tell, ``most`` at most. Of one that tells other parts (``unmeasured``, by bits) than the
+        last that was taken: what it shows."""
         slot = self._slots.get(node)
-        if slot is None or not self.means.mean_s:
+        if slot is None or not self.means.mean_s or self._masked[slot].tolist() != _masked(unmeasured):
             return shares
         since: FloatArray = (self._seen[slot] - self.means.shown[slot]) @ self.usage.use
         found = np.clip((self.means.amounts[slot] + since) / self._scale[slot], 0.0, most)

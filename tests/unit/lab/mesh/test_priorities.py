@@ -7,12 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from bench.policies.priorities import Ranking, episode
 from lab.environments.thesis import Cluster
 from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
 from lab.mesh.measured import SENSORS, Result, play
 from lab.mesh.placement import Named
 from lab.mesh.world import Agents
-from shared.policy.marl.policy import NAME
+from shared.policy.marl.policy import MOST_RANK_COST, NAME
 
 NODES = 2
 COUNTS = [Agents(1), Agents(2), Agents(0)]
@@ -45,5 +46,8 @@ def test_where_all_pods_have_one_priority_the_mesh_decides_as_without(agents):
 
 
 @pytest.mark.parametrize("agents", COUNTS, ids=str)
-def test_where_they_differ_the_mesh_decides_otherwise(agents):
-    assert played(agents, 0, 1000).work != played(agents, 0, 0).work
+def test_where_they_differ_pods_of_the_higher_priority_get_more_done(agents):
+    plain, ranked = (episode(Ranking(NAME, cost=cost), agents, 3.0, 501) for cost in (0.0, MOST_RANK_COST))
+    high, low, *_ = plain
+    assert high == pytest.approx(low, abs=0.02)
+    assert ranked[0] > max(high, ranked[1]) + 0.05

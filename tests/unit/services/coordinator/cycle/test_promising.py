@@ -20,12 +20,14 @@ from shared.agent.core import AgentCore
 from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.observation import Need, Observation, Rng, Verdicts
 from shared.policy.registry import HEURISTICS, load_policy, ref_of, reference
 from shared.policy.rollout.rollout import first_pointer, publish, rehearse, to_stage
 from shared.policy.weights import WeightsFile, decode, encode, shipped
-from shared.wire.records import PolicyRef, Rehearsed
+from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 from tests.builders import make_node, make_pod
+from tests.marl_weights import weights
 from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
 from tests.unit.services.coordinator.rollout.test_sampling import Serving
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
@@ -450,6 +452,24 @@ def test_of_a_node_that_was_judged_by_another_policy_nothing_is_known() -> None:
     judged = {agent for name, agent in owner.items() if said.generation[table.row_of[name]] != NEVER}
     assert judged
     assert promising - judged
+
+
+def ranked(number: int, priority: int, app: str = "web") -> Pod:
+    made = make_pod(f"ranked{number}").cpu("100m").memory("64Mi").set(labels={"app": f"{app}-{priority}"})
+    return made.priority(priority).pod()
+
+
+def test_what_pods_of_one_priority_were_told_is_nothing_that_those_of_another_go_by() -> None:
+    scene, ref = scene_of(), PolicyRef("marl-dqn", 1, "a" * 64)
+    for agent in scene.agents.values():
+        agent.lanes.use(ref, MarlDqn(weights()))
+    scene.deliver(PointerSeen(PolicyPointer(active=ref, number=1)))
+    assert len(asked(scene, ranked(0, 0))) == NODES
+    assert len(asked(scene, ranked(1, 0))) <= 2 * FEW
+    assert len(asked(scene, ranked(2, 1000))) == NODES
+    assert len(asked(scene, ranked(3, 1000))) <= 2 * FEW
+    assert len(asked(scene, ranked(4, 0))) <= 2 * FEW
+    assert len(asked(scene, ranked(5, 1000, app="other"))) <= 2 * FEW  # of another workload
 
 
 def test_classes_of_one_kind_differ_by_amounts_of_about_the_same_size_alone() -> None:

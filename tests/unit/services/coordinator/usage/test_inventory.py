@@ -365,9 +365,51 @@ def test_priorities_end_with_the_policy_that_looks() -> None:
     switch(made, DEFAULT, number=4)
     switch(made, MARL, number=5)
     come(made, copy_of("db", "d").pod())
-    known = priorities(made, "web")  # of agents on whose nodes none stands it is not
-    assert 3 in known
-    assert 5 not in known
+    assert priorities(made, "web") <= {3, None}  # agents on whose nodes none stands need not know
+    come(made, copy_of("web", "e").priority(2).pod())
+    assert priorities(made, "web") == {3}
+
+
+@pytest.mark.parametrize("agents", [1, 2, 4])
+def test_who_is_told_everything_anew_is_told_the_priorities_of_classes_that_it_knows(agents: int) -> None:
+    made = scene(agents=agents)
+    come(made, copy_of("web", "a").priority(5).pod())
+    for number in range(3):
+        made.core.variants.inventory._session += 1
+        come(made, copy_of("db", f"d{number}").pod())
+        come(made, copy_of("web", f"b{number}").priority(5).pod())
+        assert (priorities(made, "web"), priorities(made, "db") - {None}) == ({5}, {0})
+
+
+@pytest.mark.parametrize("new", [0, 1])
+def test_all_agents_judge_a_pod_by_the_priority_that_it_raises_its_workload_to(new: int) -> None:
+    made = scene()
+    come(made, copy_of("web", "a").priority(0).pod())
+    made.core.registry.views[sorted(made.agents)[new]].classes.clear()  # it does not know the class, the other does
+    sends = come(made, copy_of("web", "b").priority(1000).pod())[: len(made.agents)]
+    assert {send.agent for send in sends} == made.agents.keys()
+    for send in sends:
+        told = send.offer.residents
+        assert told is not None
+        assert [name.priority for name in told.workloads if name.key.hex() == digest("default/app:web")] == [1000]
+
+
+def test_priorities_of_workloads_that_came_and_went_are_forgotten_though_nothing_is_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "MAX_WORKLOADS", 3)
+    made = scene()
+    for number in range(20):
+        made.add_pod(copy_of(f"job-{number}", f"j{number}").priority(7).on("n0").pod())
+        made.run()
+        if number:
+            made.delete_pod(f"uid-j{number - 1}")
+            made.run()
+        assert len(made.core.variants.store.priorities) <= 3 + 2 + 1
+    come(made, copy_of("web", "a").priority(3).pod())
+    assert priorities(made, "web") == {3}
+    assert 7 in priorities(made, "job-19")
+    assert drift(made) == []
 
 
 def test_beyond_so_many_rises_of_priorities_everything_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,3 +438,23 @@ def test_agents_are_told_what_a_node_used_in_the_mean_of_its_last_samples() -> N
     made.deliver(NodesMeasured((NodeSample("n0", 1.0, 400, 0),)))
     (offer,) = come(made, copy_of("web", "late").pod())
     assert offer.offer.samples[0].shares[0] == pytest.approx(0.1)
+
+
+def crowded(agents: int, **priorities: int) -> str:
+    """Where a pod of ``low`` goes: two short nodes, pods of ``high`` stand on the one that it would prefer."""
+    made = scene(nodes=2, agents=agents)
+    for app, node, count in (("high", "n0", 5), ("low", "n1", 6)):
+        for number in range(count):
+            pod = copy_of(app, f"{app}{number}").cpu("500m").priority(priorities[app]).on(node).pod()
+            made.add_pod(pod)
+    made.run()
+    made.now += 5.0
+    made.deliver(NodesMeasured(tuple(NodeSample(name, 1.0, 3700, 0) for name in ("n0", "n1"))))
+    come(made, copy_of("low", "late").cpu("500m").priority(priorities["low"]).pod())
+    return made.pods["uid-late"].node_name
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_pod_keeps_away_from_a_short_node_of_pods_that_outrank_it_through_the_mesh(agents: int) -> None:
+    assert crowded(agents, high=1000, low=0) == "n1"
+    assert crowded(agents, high=0, low=0) == crowded(agents, high=0, low=1000) == "n0"

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from shared.policy.attribution import attribute, lens_of
-from shared.policy.marl.policy import MOST_RANK_COST, NAME, MarlDqn
+from shared.policy.marl.policy import MOST_RANK_COST, NAME, PUBLISHED, MarlDqn
 from shared.policy.observation import Observation
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import SUMMARY
 from shared.policy.weights import shipped
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
@@ -75,6 +76,30 @@ def test_one_more_point_of_use_on_a_short_node_costs_no_less():
         costs.append(plain[0] - ranked[0])
     assert costs[0] == 0.0
     assert all(after >= before - 1e-4 for before, after in pairwise(costs))
+
+
+def test_short_nodes_among_others_cost_what_they_cost_alone():
+    policy, table = scene(0.95, {"low": 0, "high": 1000})
+    alone = policy.features(Observation(table, LOW, table.live_rows()))[:, -1]
+    assert alone[0] > alone[1] == 0.0
+    store = policy.observer.store
+    for number in range(2, 6):
+        row = table.upsert(make_node(f"n{number}").allocatable(cpu="4", memory="8G", pods="110").node())
+        table.add_usage(row, CLASS, ())
+        store.bound(f"more{number}", f"n{number}", "high", now_s=0.0)
+        store.measure(f"n{number}", np.full(4, 0.95 if number == 5 else 0.3), at_s=1.0, pods=1)
+    seen = policy.features(Observation(table, LOW, table.live_rows()))[:, -1]
+    assert seen[:5].tolist() == [*alone.tolist(), 0.0, 0.0, 0.0]
+    assert 0.0 < seen[5] < alone[0]
+    store.cluster = np.zeros(len(SUMMARY))
+    some = table.live_rows()[[5, 0, 2]]
+    assert policy.features(Observation(table, LOW, some))[:, -1].tolist() == seen[[5, 0, 2]].tolist()
+
+
+def test_the_reproduced_variant_knows_no_priorities():
+    policy, table = scene(0.95, {"low": 0, "high": 1000})
+    published = MarlDqn(shipped(PUBLISHED), policy.observer.store)
+    assert gains(published, table) == gains(MarlDqn(shipped(PUBLISHED), scene(0.95, {})[0].observer.store), table)
 
 
 def test_an_explanation_names_it():

@@ -82,6 +82,35 @@ def test_the_first_sample_of_another_machine_counts_alone():
     assert now(made) == pytest.approx([0.1] * 4)
 
 
+@pytest.mark.parametrize("mean_s", [0.0, MEAN_S])
+def test_pods_told_before_another_machine_was_measured_leave_numbers(mean_s):
+    made = store(mean_s=mean_s)
+    made.measure("n0", np.full(4, 0.9), at_s=1.0)
+    made.begin_anew("n0")
+    made.bound("p", "n0", "a", now_s=-3000.0)
+    assert np.isfinite(now(made)).all()
+    for at_s in (2.0, 3.0):
+        made.measure("n0", np.full(4, 0.1), at_s=at_s)
+        assert now(made) == pytest.approx([0.1] * 4)
+    assert made.smoothed("n0", [0.1] * 4, 16.0) == pytest.approx([0.1] * 4)
+
+
+def test_workloads_that_come_one_by_one_are_given_room_in_steps():
+    made, rooms = store(), [np.zeros(0)]
+    for number in range(200):
+        name = f"w{number}"
+        made.bound(name, "n0", name, now_s=-3000.0 + number)
+        made.measure("n0", np.full(4, 0.4), at_s=float(number))
+        room = made.means.shown.base
+        assert room is not None
+        if room is not rooms[-1]:
+            rooms.append(room)
+        assert made.means.shown.shape == made._seen.shape
+        made.slot(f"n{number % 20}")
+    assert made.means.shown[made.nodes["n0"]].sum() == pytest.approx(200, abs=0.5)
+    assert len(rooms) < 40
+
+
 def test_pods_told_late_that_stood_all_along_count_once():
     made = store()
     for at_s in range(0, 600, 5):
@@ -110,5 +139,13 @@ def test_what_is_told_to_others_has_no_part_that_was_not_measured_and_no_share_t
     for number in range(1000):
         made.bound(f"p{number}", "n0", "a", now_s=1.0)
     made.measure_some([sample(0.2, 0.2, 0.0, 0.0, at_s=2.0, unmeasured=0b1100)])
-    assert made.smoothed("n0", [0.2, 0.2, 0.0, 0.0], 16.0) == pytest.approx([16.0, 16.0, 0.0, 0.0])
+    told = made.smoothed("n0", [0.2, 0.2, 0.0, 0.0], 16.0, 0b1100)
+    assert told == pytest.approx([16.0, 16.0, 0.0, 0.0])
     assert made.smoothed("never heard of", [0.2], 16.0) == [0.2]
+
+
+@pytest.mark.parametrize("unmeasured", [0, 0b0100, 0b1000, 0b1111])
+def test_of_a_sample_that_tells_other_parts_than_the_last_taken_others_are_told_what_it_shows(unmeasured):
+    made, shown = store(), [0.3, 0.3, 0.7, 0.9]
+    made.measure_some([sample(0.2, 0.2, 0.0, 0.0, at_s=0.0, unmeasured=0b1100)])
+    assert made.smoothed("n0", shown, 16.0, unmeasured) == shown
