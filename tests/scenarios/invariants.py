@@ -13,8 +13,8 @@ from typing import Any
 
 from lab.audit.audit import audit
 from lab.audit.evictions import preemptor_named
-from lab.audit.qos import is_offline
 from lab.audit.log import Entry
+from lab.audit.qos import is_offline
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
 
