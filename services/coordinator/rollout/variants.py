@@ -28,6 +28,7 @@ from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.load import node_load
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, sample_of, summary
+from shared.scheduling.state.measured_use import Told
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -55,7 +56,7 @@ class Variants:
         self.inventory = WorkloadInventory(state, self.store)
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state)
-        self._requested = RequestedThen()
+        self._requested = RequestedThen(speed=state.settings.speed)
         self._telling = Telling()
         self._targets = False
         """Whether any latency was ever measured in this term: agents are told its end too."""
@@ -165,25 +166,27 @@ class Variants:
         for name in nodes:
             node = self.nodes.nodes[name]
             self.store.delay(name, None if node.delay_us is None else node.delay_us / 1000)
-            self._use(name, node)
             latencies = {target: median for target, (median, _) in node.latencies.items()}
             if before := table.set_latencies(table.row_of[name], latencies):
                 found[name] = before
                 self.limits.look(name)
+        self._use(nodes)
         self._telling.changed(nodes)
         return found
 
-    def _use(self, name: str, node: MeasuredNode) -> None:
-        """The node's load is by what it was measured to use, and what was requested of it by then."""
+    def _use(self, nodes: Sequence[str]) -> None:
+        """The load of these is by what they were measured to use, and what was requested of them by then."""
         if Need.USAGE not in self.needs:
             return
-        table = self._state.cache.table
-        row = table.row_of[name]
-        sample = self.nodes.sample(name, table, row) if node.counts else None
-        if sample is None:
-            table.use.clear(row)
-        else:
-            table.use.put(row, sample.shares, sample.unmeasured, self._requested.at(table, row, sample.at_s))
+        table, told = self._state.cache.table, list[Told]()
+        for name in nodes:
+            row, node = table.row_of[name], self.nodes.nodes[name]
+            sample = self.nodes.sample(name, table, row) if node.counts else None
+            if sample is None:
+                table.use.clear(row)
+            else:
+                told.append((row, sample.shares, sample.unmeasured, self._requested.at(table, row, sample.at_s)))
+        table.use.put_some(told)
 
     @property
     def used(self) -> Mapping[str, MeasuredNode]:
