@@ -63,7 +63,8 @@ class MeasuredUse:
         self.known[:, rows], self.shares[:, rows], self.requested[:, rows] = known, shares, requested
         for row, measured in zip(rows.tolist(), known.any(axis=0).tolist(), strict=True):
             (self._rows.add if measured else self._rows.discard)(row)
-        return changed + rows[other].tolist()
+        changed += rows[other].tolist()
+        return changed
 
     def clear(self, row: int) -> bool:
         """Nothing is measured of it any more; whether anything was."""
