@@ -269,9 +269,12 @@ class AgentCore:
         for sample in samples:
             if (row := row_of_slot.get(sample.slot)) is not None:
                 table.set_latencies(row, sample.latencies)
-                if table.use.put(row, sample.shares, sample.unmeasured, sample.requested):
-                    table.judge_anew(row)
                 store.delay(table.names[row], None if sample.delay_us < 0 else sample.delay_us / 1000)
+        told = [one for one in samples if one.slot in row_of_slot]
+        for row in table.use.put_some(
+            (row_of_slot[one.slot], one.shares, one.unmeasured, one.requested) for one in told
+        ):
+            table.judge_anew(row)
         store.measure_some([sample for sample in found if sample is not None])
         if len(store.nodes) > len(row_of_slot):  # a view that began again has other nodes
             store.forget([name for name in store.nodes if name not in table.row_of])

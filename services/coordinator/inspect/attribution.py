@@ -3,8 +3,9 @@
 It judges anew, on the nodes as they stand now (a bound pod's own amounts taken off its node), so it tells what the
 policy thinks, not what it thought then; what was considered at the time stays in ``decision``. The core's state is
 only read; the policy, an object of its own that decides nothing, is handed what it needs and remembers what it saw.
-Where it looks at use, each figure of the chosen node and of the best other one is named as measured, with its age and
-by whom, or as requested.
+Where it goes by nodes' loads, each figure of the chosen node and of the best other one is named as measured, with its
+age and by whom, or as requested. What ``marl-dqn`` makes of the same readings, by what it has learned of workloads, is
+among its features.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
 def _use(
     core: Core, policy: Policy, table: NodeTable, chosen: int, other: Candidate | MixedNode | None
 ) -> dict[str, Any]:
-    """By node: what of it is in use, and how that is known."""
-    if Need.USAGE not in needs_of(policy):
+    """By node: what of it is in use, and how that is known; nothing of one that learns of workloads."""
+    needs = needs_of(policy)
+    if Need.USAGE not in needs or Need.WORKLOADS in needs:
         return {}
     rows = [chosen] if other is None else [chosen, other.row]
     parts = core.state.settings.profile.load_parts

@@ -30,6 +30,7 @@ from shared.policy.usage.load import node_load
 from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import MOST_SHARE, NO_POD, sample_of, summary
+from shared.scheduling.state.measured_use import Told
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -58,7 +59,7 @@ class Variants:
         self.ranked_here = RankedHere(state, self.demand.told)
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state, lambda: "" if self.heeds_latency else self.title or state.policy)
-        self._requested = RequestedThen()
+        self._requested = RequestedThen(speed=state.settings.speed)
         self._telling = Telling()
         self._targets = False
         """Whether any latency was ever measured in this term: agents are told its end too."""
@@ -148,9 +149,9 @@ class Variants:
             sample = self.nodes.sample(name, table, row)
             if sample is not None:
                 found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured, sample.newest_s))
+        self.store.measure_some([one for one in found if one is not None])
         latencies = self._take_over(changed)
         self._targets = self._targets or bool(table.latencies)
-        self.store.measure_some([one for one in found if one is not None])
         if now >= self._lesson_s:
             self._lesson_s = now + LESSON_EVERY_S
             self.inventory.learned()
@@ -177,25 +178,28 @@ class Variants:
         for name in nodes:
             node = self.nodes.nodes[name]
             self.store.delay(name, None if node.delay_us is None else node.delay_us / 1000)
-            self._use(name, node)
             latencies = {target: median for target, (median, _) in node.latencies.items()}
             if before := table.set_latencies(table.row_of[name], latencies):
                 found[name] = before
                 self.limits.look(name)
+        self._use(nodes)
         self._telling.changed(nodes)
         return found
 
-    def _use(self, name: str, node: MeasuredNode) -> None:
-        """The node's load is by what it was measured to use, and what was requested of it by then."""
+    def _use(self, nodes: Sequence[str]) -> None:
+        """The load of these is by what they were measured to use, and what was requested of them by then."""
         if Need.USAGE not in self.needs:
             return
-        table = self._state.cache.table
-        row = table.row_of[name]
-        sample = self.nodes.sample(name, table, row) if node.counts else None
-        if sample is None:
-            table.use.clear(row)
-        else:
-            table.use.put(row, sample.shares, sample.unmeasured, self._requested.at(table, row, sample.at_s))
+        table, told = self._state.cache.table, list[Told]()
+        for name in nodes:
+            row, node = table.row_of[name], self.nodes.nodes[name]
+            sample = self.nodes.sample(name, table, row) if node.counts else None
+            if sample is None:
+                table.use.clear(row)
+            else:
+                shares = self.store.smoothed(name, sample.shares, MOST_SHARE, sample.unmeasured)
+                told.append((row, shares, sample.unmeasured, self._requested.at(table, row, sample.at_s)))
+        table.use.put_some(told)
 
     @property
     def used(self) -> Mapping[str, MeasuredNode]:
@@ -221,7 +225,8 @@ class Variants:
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
                 then = table.use.then(row)
-                shares = self.store.smoothed(name, sample.shares, MOST_SHARE, sample.unmeasured)
+                smoothed = self.store.smoothed(name, sample.shares, MOST_SHARE, sample.unmeasured)
+                shares = table.use.shares[:, row].tolist() if then else smoothed  # what the leader goes by, agents do
                 found.append(NodeUse(slot, age_ms, shares, sample.unmeasured, delay_us, latencies, then))
             elif looks or node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 age_s = now - node.told_s if node.told_s > NEVER_S else 0.0

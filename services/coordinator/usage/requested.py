@@ -9,24 +9,35 @@ measurement of then is taken to show all that stood there when somebody began to
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 from shared.wire.bounds import MAX_COUNT
 
 KEPT_S = 120.0
 """So far back it is known; a part of a measurement is no older than a minute beside its node's newest."""
+SHOWN_S = 30.0
+"""So long a pod takes from its binding until readings show all that it uses: it starts, its image is pulled, and a
+reading is a mean over its last seconds. Until then it counts by its requests on top, twice rather than not at all."""
 TOGETHER_S = 1.0
-"""Changes of one node within so long are one, and so long a pod takes from its binding until it shows in readings. It
-bounds what is kept of a node, however many pods come and go there."""
+"""Changes of one node within so long are one. It bounds what is kept of a node, however many pods come and go there."""
 
-_Then = tuple[float, int, int]
-"""From when on, and how many milli-cores and bytes are requested."""
+
+class _Then(NamedTuple):
+    """From when on so many milli-cores and bytes are requested, and what has left up to then since it is followed."""
+
+    since_s: float
+    cpu: int
+    memory: int
+    left_cpu: int = 0
+    left_memory: int = 0
 
 
 class RequestedThen:
-    """``follow`` each turn; ``stop`` when no policy looks any more."""
+    """``follow`` each turn; ``stop`` when no policy looks any more. ``speed``: pods live so many seconds in one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, speed: float = 1.0) -> None:
+        self._shown_s = SHOWN_S / speed
         self._stamp = self._static = -1
         self._of: dict[str, deque[_Then]] = {}
 
@@ -47,23 +58,32 @@ class RequestedThen:
         self._stamp = self._static = -1
 
     def at(self, table: NodeTable, row: int, at_s: float) -> tuple[int, int]:
-        """(milli-cores, bytes) that the pods request which a measurement of that moment shows."""
-        found = _requested(table, row)
-        for since_s, *then in reversed(self._of.get(table.names[row], ())):
-            found = then[0], then[1]
-            if since_s + TOGETHER_S <= at_s:
-                break
-        return found
+        """(milli-cores, bytes) that the pods request which a measurement of that moment shows: those that had been
+        there for ``SHOWN_S`` and had not left."""
+        kept = self._of.get(table.names[row])
+        if not kept:
+            return _requested(table, row)
+        shown, newest = (
+            next((one for one in reversed(kept) if one.since_s <= until_s), kept[0])
+            for until_s in (at_s - self._shown_s, at_s)
+        )
+        left_cpu, left_memory = newest.left_cpu - shown.left_cpu, newest.left_memory - shown.left_memory
+        return max(0, shown.cpu - left_cpu), max(0, shown.memory - left_memory)
 
     @staticmethod
     def _note(kept: deque[_Then], now_s: float, cpu: int, memory: int) -> None:
-        if kept and kept[-1][1:] == (cpu, memory):
+        if not kept:
+            kept.append(_Then(now_s, cpu, memory))
             return
-        if kept and len(kept) > 1 and now_s - kept[-1][0] < TOGETHER_S:
-            kept[-1] = (kept[-1][0], cpu, memory)
-        else:
-            kept.append((now_s, cpu, memory))
-        while len(kept) > 1 and kept[1][0] <= now_s - KEPT_S:
+        last = kept[-1]
+        if (last.cpu, last.memory) == (cpu, memory):
+            return
+        since_s = now_s
+        if len(kept) > 1 and now_s - last.since_s < TOGETHER_S:
+            since_s = kept.pop().since_s
+        left = last.left_cpu + max(0, last.cpu - cpu), last.left_memory + max(0, last.memory - memory)
+        kept.append(_Then(since_s, cpu, memory, *left))
+        while len(kept) > 1 and kept[1].since_s <= now_s - KEPT_S:
             kept.popleft()
 
 

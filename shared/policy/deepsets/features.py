@@ -51,7 +51,8 @@ MAGNIFY, MOST_APART = 4.0, 4.0
 MAX_RATIO = 2.0
 LOAD_STEP = 1 / 32
 """Of the cluster's loads: coarser than a pod's part in them, so that nodes judged before stay judged while the cluster
-is about as it was. What is the same for all nodes moves all their scores, so it need not be finer."""
+is about as it was. Noisy readings of many nodes move their least and greatest by a step often, and all rows are judged
+anew then. What is the same for all nodes moves all their scores, so it need not be finer."""
 
 _TOLD, _REQUESTED = (np.array([SUMMARY.index(name) for name in names]) for names in (LOADS, REQUESTED_LOADS))
 _CPU, _MEMORY, _PODS = (PARTS.index(part) for part in ("cpu", "memory", "pods"))

@@ -1,7 +1,7 @@
 """What a placement costs on each node by one aim: float64 ``[rows]``, lower is better. Pure.
 
-Each looks at the cluster as it would be with the pod there, on what is requested; balance and latency on what is
-measured, where it is.
+Each looks at the cluster as it would be with the pod there: joules and room on what is requested, loads and latency on
+what is measured, where it is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.load import DEFAULT, LoadParts
-from shared.model.resources import CPU, MEMORY
+from shared.model.resources import CPU
 from shared.policy.power import NodePower
 from shared.policy.usage.load import added_load, node_load
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 Costs = NDArray[np.float64]
 
@@ -30,16 +30,17 @@ def balance(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadPa
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)), np.float64)
 
 
-def packing(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """Room left on the node after the placement: few, full nodes leave others free for large pods, or to be off."""
-    return np.asarray(1.0 - load_of(table, rows) - added_of(table, pod_class, rows), np.float64)
+def packing(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> Costs:
+    """Room left on the node after the placement, by its load: few, full nodes leave others free for large pods, or to
+    be off."""
+    return np.asarray(1.0 - node_load(table, rows, parts) - added_load(table, pod_class, rows, parts), np.float64)
 
 
-def nodes(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+def nodes(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> Costs:
     """Nodes in use after the placement: 1 where it is the first pod of a node; between others the room that is left
     there, since pods that fill the fullest nodes let others run empty."""
     first = table.requested[PODS_COLUMN, rows] == 0
-    return np.asarray(first + np.clip(packing(table, pod_class, rows), 0.0, 1.0), np.float64)
+    return np.asarray(first + np.clip(packing(table, pod_class, rows, parts), 0.0, 1.0), np.float64)
 
 
 def watts(table: NodeTable, pod_class: PodClass, rows: IntArray, power: NodePower) -> Costs:
@@ -57,19 +58,3 @@ def latency(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
         if limit:
             broken += 0.5 * ((there < 0) | (there > limit))
     return broken
-
-
-def load_of(table: NodeTable, rows: IntArray) -> Costs:
-    """Mean requested share of cpu and memory."""
-    columns = [CPU_COLUMN, MEMORY_COLUMN]
-    there = np.maximum(table.allocatable[columns][:, rows], 1)
-    return np.asarray((table.requested[columns][:, rows] / there).mean(axis=0), np.float64)
-
-
-def added_of(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """What the pod adds to that."""
-    requests = dict(pod_class.requests)
-    columns = [CPU_COLUMN, MEMORY_COLUMN]
-    wanted = np.array([[requests.get(CPU, 0)], [requests.get(MEMORY, 0)]], np.float64)
-    there = np.maximum(table.allocatable[columns][:, rows], 1)
-    return np.asarray((wanted / there).mean(axis=0), np.float64)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.policy.rewards.expression import Expression
-from shared.policy.rollout.costs import Costs, load_of
+from shared.policy.rollout.costs import Costs
 from shared.policy.rollout.room import Room
+from shared.policy.usage.load import node_load
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 PREFIX = "reward:"
@@ -44,9 +45,9 @@ class ExpressionGoal:
         self._worth = Expression(text, FEATURES, field="goal")
         self._read = self._worth.names
 
-    def __call__(self, table: NodeTable, pod_class: PodClass, rows: IntArray, room: Room) -> Costs:  # noqa: ARG002
+    def __call__(self, table: NodeTable, pod_class: PodClass, rows: IntArray, room: Room) -> Costs:
         """Minus the worth of each row. Raises ``RewardFailed``: it has no finite value on one of them."""
-        load, latency = load_of(table, rows), table.latency_to(pod_class.latency_target, rows)
+        load, latency = node_load(table, rows, room.load_parts), table.latency_to(pod_class.latency_target, rows)
         pods = table.requested[PODS_COLUMN]
         live, there = pods[table.live_rows()], pods[rows]
         soft, hard = pod_class.latency_soft_us, pod_class.latency_hard_us

@@ -11,7 +11,8 @@ placement may harm what comes later, both as shares of the cluster, so both of t
 
     neutral = imbalance of the nodes with the pod there (``balance``) + room that the pod takes (``policy.room``)
 
-Counterfactual: it looks one placement ahead, at what the pod requests, not at usage that nobody has measured yet.
+Counterfactual: it looks one placement ahead, at what the pod requests, not at usage that nobody has measured yet. Loads
+are those that policies go by (``usage.load``): else one that goes by measured use would lose for what it is made for.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ GOALS: Mapping[str, Goal] = {
     "gpus": lambda table, pod_class, rows, room: room.gpus_taken(table, pod_class, rows),
     "joules": lambda table, pod_class, rows, room: costs.watts(table, pod_class, rows, room.power),
     "latency": lambda table, pod_class, rows, _: costs.latency(table, pod_class, rows),
-    "nodes": lambda table, pod_class, rows, _: costs.nodes(table, pod_class, rows),
-    "packing": lambda table, pod_class, rows, _: costs.packing(table, pod_class, rows),
+    "nodes": lambda table, pod_class, rows, room: costs.nodes(table, pod_class, rows, room.load_parts),
+    "packing": lambda table, pod_class, rows, room: costs.packing(table, pod_class, rows, room.load_parts),
     "room": lambda table, pod_class, rows, room: room.taken(table, pod_class, rows),
 }
 """By the name that a card, or an operator, gives."""

@@ -1,7 +1,8 @@
 """A node's *load*: the mean of the shares in use of the parts that are watched (``shared.model.load``).
 
     share of a part = measured + requested since then          where it is measured, and more is requested by now
-                      measured * requested now / then          where less is: who left took his part of it along
+                      measured * requested now / then          where less is: who left took his part of it along,
+                                                               and no more than he requested
                       requested                                where it is not measured
 
 Nothing is requested of disk and network: a pod counts there by the mean of its shares of cpu and memory, until it is
@@ -60,7 +61,7 @@ def used_shares(table: NodeTable, rows: IntArray) -> Shares:
         there = table.use.requested.take(rows, axis=1) / allocatable[:REQUESTABLE]
         then = _each(there[CPU_COLUMN], there[MEMORY_COLUMN], share[PODS_COLUMN])[:MEASURABLE]
         left = now / np.maximum(then, now + TINY)
-        moved = np.where(now < then, measured * left, measured + (now - then))
+        moved = np.maximum(measured + (now - then), np.where(now < then, measured * left, 0.0))
         found[:MEASURABLE] = np.where(table.use.known.take(rows, axis=1), np.minimum(moved, 1.0), now)
     return found
 

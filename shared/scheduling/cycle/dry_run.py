@@ -120,5 +120,5 @@ def _alone(table: NodeTable, row: int) -> NodeTable:
     one.ports, one.device_free = [table.ports[row]], [table.device_free[row]]
     one.device_max_free, one.device_whole = table.device_max_free[here].copy(), table.device_whole[here].copy()
     one.latency_us = table.latency_us[here]
-    one.latencies = table.latencies.of_rows(np.array((row,)))
+    one.latencies, one.use = table.latencies.of_rows(np.array((row,))), table.use.of_rows(np.array((row,)))
     return one

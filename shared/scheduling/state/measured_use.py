@@ -7,7 +7,7 @@ says, for all (``services/coordinator/usage``), so one node's use is the same wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ REQUESTABLE = 2
 """cpu and memory."""
 
 _PLACES = np.arange(MEASURABLE)
+
+Told = tuple[int, Sequence[float], int, Sequence[int]]
+"""Of a row: the shares in use, as bit i of the next which part i was not measured, and what was requested by then."""
 
 
 class MeasuredUse:
@@ -34,22 +37,34 @@ class MeasuredUse:
         return bool(self._rows)
 
     def put(self, row: int, shares: Sequence[float], unmeasured: int, requested: Sequence[int]) -> bool:
-        """All that is measured of the row; whether that is anything else than before. ``unmeasured``: bit i is set
-        where part i was not. What has another length, as another release may tell it, is nothing."""
-        if len(shares) != MEASURABLE or len(requested) != REQUESTABLE:
-            return self.clear(row)
-        told = np.array(shares, np.float64)
-        known = (unmeasured >> _PLACES & 1 == 0) & np.isfinite(told) & (told >= 0)
-        told = np.where(known, told, 0.0)
-        if (
-            (known == self.known[:, row]).all()
-            and (told == self.shares[:, row]).all()
-            and (self.requested[:, row] == requested).all()
-        ):
-            return False
-        self.known[:, row], self.shares[:, row], self.requested[:, row] = known, told, requested
-        (self._rows.add if known.any() else self._rows.discard)(row)
-        return True
+        """All that is measured of the row, as ``put_some``; whether that is anything else than before."""
+        return bool(self.put_some([(row, shares, unmeasured, requested)]))
+
+    def put_some(self, told: Iterable[Told]) -> list[int]:
+        """All that is measured of these rows, each once; those of which it is anything else than before. What has
+        another length, as another release may tell it, is nothing."""
+        changed: list[int] = []
+        readable: list[Told] = []
+        for one in told:
+            if len(one[1]) == MEASURABLE and len(one[3]) == REQUESTABLE:
+                readable.append(one)
+            elif self.clear(one[0]):
+                changed.append(one[0])
+        if not readable:
+            return changed
+        rows = np.array([one[0] for one in readable])
+        shares = np.array([one[1] for one in readable], np.float64).T
+        unmeasured = np.array([one[2] for one in readable])
+        requested = np.array([one[3] for one in readable], np.float64).T
+        known = (unmeasured >> _PLACES[:, None] & 1 == 0) & np.isfinite(shares) & (shares >= 0)
+        shares = np.where(known, shares, 0.0)
+        other = (known != self.known[:, rows]).any(axis=0) | (shares != self.shares[:, rows]).any(axis=0)
+        other |= (requested != self.requested[:, rows]).any(axis=0)
+        self.known[:, rows], self.shares[:, rows], self.requested[:, rows] = known, shares, requested
+        for row, measured in zip(rows.tolist(), known.any(axis=0).tolist(), strict=True):
+            (self._rows.add if measured else self._rows.discard)(row)
+        changed += rows[other].tolist()
+        return changed
 
     def clear(self, row: int) -> bool:
         """Nothing is measured of it any more; whether anything was."""

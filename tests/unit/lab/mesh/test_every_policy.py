@@ -23,6 +23,7 @@ from tests.unit.lab.mesh.scene import lost_by
 AGENTS = ("1", "2", "4", PER_NODE)
 REGRET = 0.01
 """docs/policies/README.md states it."""
+REGRET_OF_JUMPS = 0.1
 OF_GPUS = ("best-fit", "fgd", "frag", "power")
 
 
@@ -57,6 +58,17 @@ def test_asking_few_of_the_agents_loses_no_more_than_that(name):
         for seed in (1, 2)
     ]
     assert np.mean(lost) <= REGRET
+
+
+@pytest.mark.parametrize("name", ["ee", "el", "lb"])
+def test_asking_few_while_use_jumps_loses_a_bounded_part(name):
+    """What agents said before a reading is gone by (docs/policies/deepsets.md)."""
+    few = CoreSettings(asked_agents=5)
+    lost = [
+        lost_by(PER_NODE, lambda: make_policy(name), ref_of(name), seed=seed, measured=True, settings=few)
+        for seed in (1, 2)
+    ]
+    assert np.mean(lost) <= REGRET_OF_JUMPS
 
 
 LOOKING = ("ee", "el", "lb", "el=0.5,lb=0.5", "lb=0.5,kube-default=0.5")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lab.environments.placement_scenarios import replacing
-from lab.mesh import openb, suites, thesis, unlike_use
-from lab.mesh.measured import METRICS, NOBODY
+from lab.mesh import measured, openb, suites, thesis, unlike_use
+from lab.mesh.measured import METRICS, NOBODY, SENSORS
 from lab.mesh.placement import MeshDecider, Named
 from lab.mesh.world import Agents, MeshWorld
 from lab.suites import deepsets
@@ -64,6 +64,16 @@ def test_by_measured_use_real_use_is_evener_than_by_requests():
     assert by_use.use_spread < 0.9 * by_requests.use_spread
     assert by_use.load_spread > by_requests.load_spread
     assert by_use.unplaced == by_requests.unplaced == 0
+
+
+@pytest.mark.parametrize(("start_s", "bound"), [(10.0, 0.9), (30.0, 1.05)])
+def test_of_pods_that_are_slow_to_start_real_use_is_no_less_even_than_by_requests(start_s, bound, monkeypatch):
+    monkeypatch.setattr(measured, "START_DELAY_S", start_s)
+    by_use, by_requests = (
+        np.mean([unlike_use.episode(Named("lb"), ONE, how, seed).use_spread for seed in (500, 501)])
+        for how in (SENSORS, NOBODY)
+    )
+    assert by_use < bound * by_requests
 
 
 def test_of_a_workload_that_comes_again_each_time_is_told_apart():

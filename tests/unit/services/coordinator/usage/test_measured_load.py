@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.usage import requested
 from services.coordinator.usage.measured import OLD_S
 from shared.policy.registry import make_policy, ref_of
 from shared.policy.usage.load import node_load
@@ -134,6 +135,30 @@ def test_a_pod_that_a_late_reading_does_not_show_counts_by_its_requests():
     second = come(made, "b")
     assert loads(made)[first] > 0.1
     assert second != first
+
+
+def slow_starters(start_s: float) -> dict[str, int]:
+    """Pods by node: one a second while the first, bound ``start_s`` ago, shows in no reading yet; n0 uses least."""
+    made = scene()
+    made.now += 100.0  # of before, nobody knows what was requested
+    for second in range(round(start_s)):
+        if second % 5 == 0:
+            tell(made, 0.1, 0.3, 0.3, 0.3)
+        made.now += 1.0
+        made.add_pod(make_pod(f"slow-{second}").cpu("200m").memory("205Mi").pod())
+        made.run()
+    return {name: sum(node == name for _, node in made.bindings) for name in NODES}
+
+
+@pytest.mark.parametrize("start_s", [1.0, 10.0, 30.0])
+def test_pods_that_are_slow_to_start_do_not_all_go_to_the_node_that_looks_idle_meanwhile(start_s):
+    assert slow_starters(start_s)["n0"] <= 5 + start_s / 4
+
+
+def test_ablation_pods_that_are_taken_to_be_shown_before_they_started_all_go_to_one_node(monkeypatch):
+    """The check above can fail."""
+    monkeypatch.setattr(requested, "SHOWN_S", 1.0)
+    assert slow_starters(30.0)["n0"] > 5 + 30.0 / 4
 
 
 def test_a_node_that_fell_silent_counts_by_its_requests_for_everybody_alike():

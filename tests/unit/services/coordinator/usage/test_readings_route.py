@@ -32,7 +32,7 @@ def admin() -> Admin:
     made, core = Admin("c"), Scene(agents=0).core
     core.registry.views.update(agents())
     parts: Any = SimpleNamespace(
-        core=core, desk=ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: "")
+        core=core, desk=ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: ""), loans=SimpleNamespace(on=False),
     )  # fmt: skip
     leading: Any = Leading()
     made.leadership, made.parts = leading, parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.coordinator.usage.requested import KEPT_S, RequestedThen
+from services.coordinator.usage.requested import KEPT_S, SHOWN_S, RequestedThen
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
@@ -27,7 +27,28 @@ def test_it_is_what_stood_there_then_less_who_had_not_started():
         then.follow(table, at_s)
         table.add_usage(0, POD, ())
     then.follow(table, 40.0)
-    assert [cores(then, table, at_s) for at_s in (5.0, 10.5, 11.0, 25.0, 31.0, 99.0)] == [0, 0, 1, 2, 3, 4]
+    bound_for = [SHOWN_S + at_s for at_s in (5.0, 9.5, 10.0, 25.0, 30.0, 99.0)]
+    assert [cores(then, table, at_s) for at_s in bound_for] == [0, 0, 1, 2, 3, 4]
+
+
+def test_pods_live_faster_where_the_twin_plays_faster():
+    table, then = table_of(), RequestedThen(speed=10.0)
+    then.follow(table, 0.0)
+    table.add_usage(0, POD, ())
+    then.follow(table, 10.0)
+    assert [cores(then, table, at_s) for at_s in (12.9, 13.0)] == [0, 1]
+
+
+def test_who_left_is_shown_no_more_though_another_came_for_him():
+    """Else a pod that takes the place of one that left, and has yet to start, would be of no load."""
+    table, then = table_of(3), RequestedThen()
+    then.follow(table, 0.0)
+    table.add_usage(0, POD, (), sign=-1)
+    then.follow(table, 50.0)
+    assert [cores(then, table, at_s) for at_s in (49.0, 50.0, 99.0)] == [3, 2, 2]
+    table.add_usage(0, POD, ())
+    then.follow(table, 50.5)
+    assert [cores(then, table, at_s) for at_s in (51.0, 49.9 + SHOWN_S, 51.0 + SHOWN_S)] == [2, 2, 3]
 
 
 def test_of_before_anybody_looked_it_is_what_stood_there_first_or_stands_there_now():

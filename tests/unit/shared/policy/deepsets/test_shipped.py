@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from lab.environments.placement import PlacementEnv
 from lab.environments.placement_rewards import REWARDS
@@ -20,7 +21,7 @@ from shared.policy.heuristics import LeastAllocated
 from shared.policy.observation import Observation, Supplies
 from shared.policy.usage.load import node_load
 from shared.policy.weights import Card, WeightsFile, shipped
-from shared.scheduling.state.node_table import NodeTable
+from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 from tests.builders import make_node, make_pod
 
 
@@ -112,3 +113,49 @@ def test_whatever_the_load_is_the_mean_of_the_weights_rank_by_it(name, parts):
         chosen = load[np.argmax(policy.decide(Observation(table, pod, rows), rng).score)]
         off.append(abs(chosen - (load.min() if name == "lb" else load.max())))
     assert np.mean(off) < 0.003
+
+
+def idle_table(rng: np.random.Generator) -> NodeTable:
+    """Every other node is empty, and all use a little, as a node does by itself: the empty ones rather more."""
+    pod = make_pod("p").cpu("300m").memory("512Mi").pod().pod_class
+    table = NodeTable(nodes := int(rng.integers(2, 40)))
+    for row in range(nodes):
+        table.upsert(make_node(f"n{row}").allocatable(cpu="16", memory="64Gi", pods="110").node())
+        for _ in range(int(rng.integers(1, 4)) * (row % 2)):
+            table.add_usage(row, pod, ())
+        most = 0.06 if row % 2 else 0.1
+        table.use.put(row, rng.uniform(0.02, most, 4).tolist(), 0, table.requested[:2, row].tolist())
+    return table
+
+
+@pytest.mark.parametrize("name", ["ee", "el"])
+def test_an_empty_node_that_uses_a_little_by_itself_is_not_opened(name):
+    rng, pod = np.random.default_rng(501), make_pod("p").cpu("300m").memory("512Mi").pod().pod_class
+    policy = DeepSetsPolicy(shipped(name))
+    for _ in range(200):
+        table = idle_table(rng)
+        score = policy.decide(Observation(table, pod, np.arange(table.rows)), rng).score
+        assert table.requested[PODS_COLUMN, int(np.argmax(score))] > 0
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["measured", "as far as requested"])
+def test_whatever_nodes_are_measured_to_use_el_keeps_the_soft_limit_wherever_a_node_does(known):
+    rng = np.random.default_rng(502)
+    asks = make_pod("p").cpu("300m").memory("512Mi").pod().pod_class
+    pod = replace(asks, latency_soft_us=20_000, latency_hard_us=30_000)
+    policy, kept, possible = DeepSetsPolicy(shipped("el")), 0, 0
+    for _ in range(300):
+        nodes = int(rng.integers(2, 40))
+        table, rows = NodeTable(nodes), np.arange(nodes)
+        for row in rows.tolist():
+            table.upsert(make_node(f"n{row}").allocatable(cpu="16", memory="64Gi", pods="110").node())
+            for _ in range(int(rng.integers(0, 30))):
+                table.add_usage(row, asks, ())
+            if known:
+                table.use.put(row, rng.uniform(0, 1, 4).tolist(), 0, table.requested[:2, row].tolist())
+        near = rng.random(nodes) < rng.choice([0.05, 0.5])
+        table.latency_us[:nodes] = np.where(near, rng.integers(100, 20_000, nodes), rng.integers(20_001, 80_000, nodes))
+        kept += near[int(np.argmax(policy.decide(Observation(table, pod, rows), rng).score))]
+        possible += near.any()
+    assert possible > 150
+    assert kept == possible

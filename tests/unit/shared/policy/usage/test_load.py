@@ -47,16 +47,24 @@ def test_what_is_measured_counts_and_what_is_not_is_requested():
     assert node_load(table, ROWS, ("cpu", "disk", "pods")) == pytest.approx([(0.1 + 0.7 + 0.04) / 3])
 
 
-def test_a_pod_that_came_since_counts_by_its_requests_and_one_that_left_takes_its_part_along():
+def test_a_pod_that_came_since_counts_by_its_requests_and_one_that_left_takes_its_part_along_at_most_its_request():
     table = measured(table_of(), 0.1, 0.8, 0.2, 0.0)
     table.add_usage(0, POD, ())
     np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], [0.2, 0.9, 0.3, 0.1])
     for _ in range(3):
         table.add_usage(0, POD, (), sign=-1)
-    np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], [0.05, 0.4, 0.1, 0.0])
+    np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], [0.05, 0.6, 0.1, 0.0])
     for _ in range(2):
         table.add_usage(0, POD, (), sign=-1)
-    np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], 0.0)
+    np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], [0.0, 0.4, 0.0, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize(("pods", "gone", "left"), [(1, 1, 0.8), (2, 1, 0.8), (2, 2, 0.7)])
+def test_what_nobody_requested_stays_when_the_pods_leave(pods, gone, left):
+    table = measured(table_of(pods), 0.9, 0.9, 0.9, 0.9, pods=pods)
+    for _ in range(gone):
+        table.add_usage(0, POD, (), sign=-1)
+    np.testing.assert_allclose(used_shares(table, ROWS)[:4, 0], left)
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e300, float("inf"), float("nan"), -1.0])
