@@ -32,8 +32,10 @@ def admin() -> Admin:
     made, core = Admin("c"), Scene(agents=0).core
     core.registry.views.update(agents())
     parts: Any = SimpleNamespace(
-        core=core, desk=ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: ""), loans=SimpleNamespace(on=False),
-    )  # fmt: skip
+        core=core,
+        desk=ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: ""),
+        loans=SimpleNamespace(on=False),
+    )
     leading: Any = Leading()
     made.leadership, made.parts = leading, parts
     return made
