@@ -1,10 +1,11 @@
-"""What is played, chosen beforehand and the same for every arrangement: nodes, load levels, delays, the proxy's line.
+"""What is played, the same for every arrangement: nodes, load levels, delays, the proxy's line.
 
-The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4 or none). Online services request 62 % of
-all cores in the busiest hour of a usual day, and use half of that or less, as an HPA with a usual target leaves it:
-some 25 % of the pool in that hour and 17 % over the day, which is what data centres tell of themselves. Two static
-pools then split the nodes 2 to 1, since the online one has to hold the peaks of all. Offline there is always more to
-do than there is room for, as in openb's own experiment: jobs wait in a backlog that is topped up.
+``docs/tidal.md`` says how it was chosen. The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4
+or none). Online services request 60 % of all cores in the busiest hour of a usual day, and use half of that or less, as
+an HPA with a usual target leaves it: some 25 % of the pool in that hour and 17 % over the day, which is what data
+centres tell of themselves. Two static pools then split the nodes 2 to 1, since the online one has to hold the peaks of
+all. Offline there is always more to do than there is room for, as in openb's own experiment: jobs wait in a backlog
+that is topped up.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Levels:
     memory_bytes: int = 512 * GIB
     gpus_each: int = 2
     online_nodes_share: float = 2 / 3
-    """Of two static pools: 4 of 6 nodes, without GPUs, since 62 % of all cores must fit there at once."""
+    """Of two static pools: 4 of 6 nodes, without GPUs, since 60 % of all cores must fit there at once."""
     requests_share: float = 0.50
     """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
