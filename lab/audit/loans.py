@@ -61,9 +61,10 @@ class Loans:
             was = before.lender.get(name, "")
             there = name in allocatable or name in capacity
             if there:
-                after.lender[name] = (
-                    was if name in before.lender and (same or entry.manager == KUBELET) else entry.manager
-                )
+                if name in before.lender and (same or entry.manager == KUBELET):
+                    after.lender[name] = was
+                elif entry.manager != KUBELET:
+                    after.lender[name] = entry.manager
             if same or not ours:
                 continue
             if name in before.lender and not was.endswith(OURS):

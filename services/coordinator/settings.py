@@ -113,9 +113,9 @@ class CoordinatorSettings(ProcessSettings):
     the dashboard's own page of them, ``/ui/runbooks.html``."""
 
     metrics_every_s: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 15.0
-    """How often the metrics API is asked what nodes use, while a policy wants to know."""
+    """How often the metrics API is asked what nodes use, while a policy wants to know; where nodes lend, pods too."""
     prometheus: str = ""
-    """URL of a Prometheus that scrapes the nodes' exporters, asked as often while a policy wants to know. Agents on
+    """URL of a Prometheus that scrapes the nodes' exporters, asked as often, about nodes. Agents on
     their nodes need none; with agents of many nodes it tells disk and network. Empty: none."""
     prometheus_token_file: Path | None = None
     """File with a bearer token for it, read before each query."""

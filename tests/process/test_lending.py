@@ -6,7 +6,6 @@ The twin plays the pods and says what they use; nobody writes what is lent but t
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -109,9 +108,11 @@ async def test_what_online_pods_leave_is_lent_and_used(tmp_path: Path) -> None:
             (one["name"], one["object"]["status"]["allocatable"].get(CPU)) for one in entries if one["kind"] == "Node"
         ]
         assert {amount for name, amount in said if name == "theirs"} == {None, "1234"}
-        ours = [amount for amount, _ in itertools.groupby(amount for name, amount in said if name == "ours")]
-        # before anything runs, 60 %; then each change of use once, and nothing of its own when the leader changes
-        assert ours in ([None, "4k", "1500"], [None, "6k", "4k", "1500"]), ours
+        ours = [parse_quantity(amount) for name, amount in said if name == "ours" and amount is not None]
+        # 60 % before anything runs; what a new leader wrote is never more than what it found: its window is empty
+        assert max(ours) <= 6000, ours
+        assert max(ours[ours.index(4000) :]) == 4000, ours
+        assert ours[-1] == 1500, ours
         assert MANAGER in json.dumps(await _managed(mesh, "ours"))
 
 

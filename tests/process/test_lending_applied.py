@@ -42,7 +42,7 @@ async def test_the_component_lends_and_takes_away_with_its_own_rights(tmp_path: 
         assert node["status"]["capacity"]["cpu"] == node["status"]["allocatable"]["cpu"] == "10"
 
 
-async def test_without_the_component_nothing_is_written_and_it_is_said_once(tmp_path: Path) -> None:
+async def test_without_the_component_nothing_is_written_and_it_is_said(tmp_path: Path) -> None:
     assert all_told("partition-agents")["coordinator"].lend == "off"
     async with Mesh(tmp_path, coordinators=0, agents=1, binders=1, twin_flags=TWIN) as mesh:
         await apply(mesh, "-k", str(folder_of("partition-agents")))
@@ -55,7 +55,6 @@ async def test_without_the_component_nothing_is_written_and_it_is_said_once(tmp_
         await mesh.wait_bound({"web"})
         log = tmp_path / "coordinator-0.log"
         await until_said(log, "node_loans_refused")
-        assert log.read_text().count("node_loans_refused") == 1
         assert (await lent_by(mesh))["n0"] == (-1, -1)
 
 

@@ -7,7 +7,8 @@ left alone. A kubelet is no lender: what it has reset is applied again, if nobod
 changed meanwhile. Applying both maps empty takes away what is ours and nothing else. Applying nothing would take the
 whole maps: a node is created with its status, so nobody owns what else is in them.
 
-Where the role may not write, that is told once and tried rarely.
+Where the role may not write, that is told once and tried rarely. A node that is refused rests alone, as a policy or a
+webhook may refuse just that one; all do where many were refused and none was ever written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from services.coordinator.core.core import Core
-from services.coordinator.lending.ledger import LOOK_S, LoanLedger, LoanWrite
+from services.coordinator.lending.ledger import KUBELET, LOOK_S, LoanLedger, LoanWrite
 from services.coordinator.lending.pod_uses import PodUses
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.field_owners import OWNED_NODES, OwnedNode, owners
@@ -36,26 +37,33 @@ T = TypeVar("T")
 
 EVERY_S = 1.0
 SLICE = 64
-"""Nodes that are judged, and thousands of pods taken in, without a pause for the leader's other work."""
+"""Nodes and pods on them that are judged without a pause for the leader's other work, some 3 us each; of pods' metrics
+16 times as many are taken in."""
 IN_FLIGHT = 8
 PODS_PER_S = 2000.0
 """So many pods' metrics are read a second at most: they come as one list, which takes some 10 us a pod."""
+PODS_TIMEOUT_S = 30.0
+UNANSWERED = 4
+"""So many times in a row without an answer about pods are no matter of a moment."""
 REFUSED_S = 300.0
+"""How long a node rests that may not be written, and metrics that are not served."""
+REFUSALS, ALL_REST_S = 20, 60.0
+"""Where so many nodes were refused and none was written yet, nothing is for so long; then others are tried."""
 SILENT_S = 2.0
 """How long nothing is written after the API server has not answered."""
 UNCERTAIN = 100
 """While lending is off so many nodes are asked at each look whether what they lend is ours."""
 FIRST_S = 60.0
 """How long a new leader waits to hear what pods use, before it judges nodes without."""
-KUBELET = "kubelet"
 NOBODY = "somebody who is not in managedFields"
-REMEDY = "apply k8s/components/lending of this version, or leave lend off"
+REMEDY = "apply k8s/components/lending of this version, or leave lend off; of few nodes: see which policy refuses them"
+OFF_REMEDY = "apply k8s/components/lending, leave lend off until nodes lend nothing, and take it away then"
 
 
 class MetricsApi(Protocol):
     """Where metrics come from (``KubeClient``)."""
 
-    async def read(self, route: str, path: str) -> bytes:
+    async def read(self, route: str, path: str, *, timeout_s: float) -> bytes:
         """GET; errors as of ``KubeApi``."""
         ...
 
@@ -91,32 +99,29 @@ async def follow_pods(
     wall: Callable[[], float] = time.time,
 ) -> None:
     """Read what all pods use while ``wanted()``; eternal. A cluster without that API is asked rarely and told once."""
-    told = False
+    told, unanswered = False, 0
     while True:
         pause_s = max(every_s(), len(uses) / PODS_PER_S)
         if wanted():
             try:
-                body = await api.read("list pod metrics", PATH)
-            except KubeRejected as error:
-                if not told:
-                    log.warning("pod_metrics_unserved", error=error, remedy="nodes lend by what sensors measure")
-                told, pause_s, uses.answered = True, max(pause_s, REFUSED_S), True
-            except KubeError as error:
-                log.info("pod_metrics_unread", error=error)
-            else:
-                told = False
+                body = await api.read("list pod metrics", PATH, timeout_s=PODS_TIMEOUT_S)
                 await _take(uses, body, wall(), clock())
+                told, unanswered = False, 0
+            except KubeError as error:
+                if isinstance(error, KubeRejected) and error.status in (403, 404, 405):
+                    if not told:
+                        log.warning("pod_metrics_unserved", error=error, remedy="nodes lend by what sensors measure")
+                    told, pause_s, uses.answered = True, max(pause_s, REFUSED_S), True
+                else:  # busy or silent
+                    unanswered += 1
+                    tell = log.warning if unanswered == UNANSWERED else log.info
+                    tell("pod_metrics_unread", error=error, times=unanswered)
         await asyncio.sleep(pause_s)
 
 
 async def _take(uses: PodUses, body: bytes, wall_s: float, now_s: float) -> None:
-    try:
-        entries = decode_pod_metrics(body)
-    except KubeError as error:
-        log.info("pod_metrics_unread", error=error)
-        return
     named = set()
-    for number, metric in enumerate(entries):
+    for number, metric in enumerate(decode_pod_metrics(body)):
         if metric is not None:
             uses.take(metric, wall_s=wall_s, now_s=now_s)
             named.add(metric.key)
@@ -146,6 +151,9 @@ class LoanWrites:
         self._reached = reached
         self._turn = asyncio.Semaphore(IN_FLIGHT)
         self._again_s = 0.0
+        self._written = False
+        self._refusals: set[str] = set()
+        """Nodes that were refused, while none was written yet."""
         self._told: set[str] = set()
 
     @property
@@ -188,6 +196,7 @@ class LoanWrites:
                 return
             # a kubelet alone is in the way: forced, unless anybody writes the node meanwhile
             after = await self._apply(work, version)
+        self._written = True
         self._ledger.settled(work.node, self._clock(), ours=work.amounts is not None)
         manager = self._other_on(after)
         if manager:  # it said the same as we do
@@ -237,10 +246,16 @@ class LoanWrites:
     def _refused(self, work: LoanWrite, error: KubeRejected) -> None:
         if error.status == 404 and error.reason == "NotFound":
             return  # the node is gone
-        self._again_s = self._clock() + REFUSED_S
-        if self._ledger.on and str(error.status) not in self._told:
-            self._told.add(str(error.status))
-            log.warning("node_loans_refused", node=work.node, error=error, remedy=REMEDY)
+        self._ledger.rest(work.node, self._clock() + REFUSED_S)
+        if not self._written:
+            self._refusals.add(work.node)
+            if len(self._refusals) >= REFUSALS:
+                self._refusals.clear()
+                self._again_s = self._clock() + ALL_REST_S
+        remedy = REMEDY if self._ledger.on else OFF_REMEDY
+        if f"{error.status} {remedy}" not in self._told:
+            self._told.add(f"{error.status} {remedy}")
+            log.warning("node_loans_refused", node=work.node, error=error, remedy=remedy)
 
 
 def lent_names(node: OwnedNode) -> set[str]:
@@ -270,7 +285,7 @@ async def keep(
         await asyncio.sleep(EVERY_S)
         tune()
         whole = clock() - whole_s >= LOOK_S
-        if not core.state.started or writes.resting or not (ledger.on or whole):
+        if not core.state.started or not (ledger.on or (whole and not writes.resting)):
             continue
         if ledger.on and not uses.answered and clock() - began_s < FIRST_S:
             continue
@@ -278,16 +293,19 @@ async def keep(
             whole_s = clock()
             ledger.forget(core.state.cache.table.row_of)
             ledger.tally()
-        await writes.write(await _due(core, ledger, uses, clock))
+        works = await _due(core, ledger, uses, clock)
+        if not writes.resting:  # nodes are judged all the same: their windows go on
+            await writes.write(works)
 
 
 async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[], float]) -> list[LoanWrite]:
     """Of all nodes, with pauses for the leader's other work."""
     table, used, pods_on = core.state.cache.table, core.variants.used, core.state.cluster.index.pods_on
     found: list[LoanWrite] = []
-    uncertain = 0
+    uncertain = judged = 0
     for number, name in enumerate(list(table.row_of)):
-        if number % SLICE == 0:
+        if number % SLICE == 0 or judged >= SLICE:
+            judged = 0
             await asyncio.sleep(0)
         row = table.row_of.get(name)
         node = table.nodes[row] if row is not None else None
@@ -299,6 +317,7 @@ async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[]
             if not ledger.stale(node, used.get(name), now_s, generation=generation):
                 continue
             pods = list(pods_on(name))
+            judged += 1 + len(pods)
             ledger.look(node, pods, used.get(name), partial(uses.get, now_s=now_s), now_s)
         work = ledger.due(node, now_s)
         if work is not None:

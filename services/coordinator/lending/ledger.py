@@ -4,7 +4,8 @@
 
 A value of another's is never written over: who writes says what stands in ``managedFields`` (``loan_writes.py``), and
 the node is left alone. What is lent is raised only after a whole window: a new leader goes on with what it finds. It is
-lowered at once. While lending is off, what was lent is taken away, and nothing else is done.
+lowered at once. While lending is off, what was lent is taken away, and nothing else is done. It is taken away too where
+metrics have been gone for too long: 0 would say that all of it is needed, and whoever runs on it has to leave.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ REST_S = 5.0
 """So long after a write the watch may take to show it."""
 ASK_AGAIN_S = 3600.0
 """How often it is asked whether a node is another's still; it is not once its value is gone."""
+KUBELET = "kubelet"
+"""Its field manager. It lends nothing: what it has reset is written again, and only while we take away it is left."""
 
 
 class LoanWrite(Struct, frozen=True):
@@ -42,7 +45,8 @@ class LoanWrite(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Standing:
-    """Of one node, what was written and by whom. ``ours``: what is there was written by us in this term."""
+    """Of one node, what was written and by whom. ``ours``: what is there was written by us in this term; ``others``:
+    what is there under other names; ``nobodys``: the same, when nobody was found to lend it."""
 
     loan: NodeLoan
     looked: tuple[float, int, float, str] = (-math.inf, -1, -math.inf, "")
@@ -52,6 +56,8 @@ class _Standing:
     rest_s: float = -math.inf
     foreign: str = ""
     ask_s: float = math.inf
+    others: tuple[tuple[str, int], ...] = ()
+    nobodys: tuple[tuple[str, int], ...] = ()
 
 
 class LoanShown(Struct, frozen=True, kw_only=True):
@@ -119,26 +125,34 @@ class LoanLedger:
 
     def due(self, node: Node, now_s: float) -> LoanWrite | None:
         """What is to be written of the node now, if anything."""
-        there, other_names = self.there(node), self._other_names(node)
-        if not self.on and not (there or other_names):
+        there, others = self.there(node), self._others(node)
+        if not self.on and not (there or others):
+            if node.name in self._nodes:
+                self._nodes[node.name].has = 0, 0
             return None
         standing = self._standing(node, now_s)
-        standing.has = self._amounts(there)
-        if standing.foreign and (not (there or other_names) or now_s >= standing.ask_s):
+        standing.has, standing.others = self._amounts(there), others
+        away = not self.on or (standing.loan.degraded and bool(there))
+        if standing.foreign and (not (there or others) or now_s >= standing.ask_s):
+            standing.foreign = ""
+        if standing.foreign == KUBELET and not away:
             standing.foreign = ""
         if standing.foreign or now_s < standing.rest_s:
             return None
-        certain = not other_names and (standing.ours or not there)
-        if not self.on:
+        asked = others == standing.nobodys and now_s < standing.ask_s
+        certain = (not others or asked) and (standing.ours or not there)
+        if away:
             return LoanWrite(node.name, None, certain)
         amounts = self._wanted(standing, there, now_s)
-        if amounts is None and other_names:
+        if amounts is None and there and others and not asked:
             amounts = standing.has  # whoever lends there lends the same room: one of the two stops
         return LoanWrite(node.name, amounts, certain) if amounts is not None else None
 
-    def _other_names(self, node: Node) -> bool:
-        """Whether it lends under names that are not ours (now)."""
-        return any("/" in name and name not in self.names and is_lent(name) for name in node.allocatable)
+    def _others(self, node: Node) -> tuple[tuple[str, int], ...]:
+        """What it lends under names that are not ours (now)."""
+        return tuple(
+            one for one in node.allocatable.items() if "/" in one[0] and one[0] not in self.names and is_lent(one[0])
+        )
 
     def there(self, node: Node) -> dict[str, int]:
         """What the node says it lends."""
@@ -164,8 +178,13 @@ class LoanLedger:
 
     def started(self, name: str, now_s: float) -> None:
         """A write of the node is under way."""
-        standing = self._nodes[name]
-        standing.rest_s = now_s + REST_S
+        self.rest(name, now_s + REST_S)
+
+    def rest(self, name: str, until_s: float) -> None:
+        """Leave the node as it is until then."""
+        standing = self._nodes.get(name)
+        if standing is not None:
+            standing.rest_s = until_s
 
     def settled(self, name: str, now_s: float, *, ours: bool) -> None:
         """What was to be written was; ``ours`` False: taken away, and what is there now is another's."""
@@ -173,12 +192,13 @@ class LoanLedger:
         self.writes += 1
         if standing is not None:
             standing.ours, standing.written_s, standing.rest_s = ours, now_s, now_s + REST_S
+            standing.nobodys, standing.ask_s = standing.others, now_s + ASK_AGAIN_S
 
     def owned_by(self, name: str, manager: str, now_s: float) -> None:
         """The value of the node is another manager's."""
         standing = self._nodes.get(name)
         if standing is not None:
-            standing.foreign, standing.ours = manager, False
+            standing.foreign, standing.ours, standing.nobodys = manager, False, ()
             standing.ask_s = now_s + ASK_AGAIN_S if self.on else math.inf
 
     def other_on(self, name: str) -> str:
@@ -222,8 +242,8 @@ class LoanLedger:
         found: Counter[str] = Counter()
         for standing in self._nodes.values():
             found["foreign"] += bool(standing.foreign)
-            found["doubted"] += bool(standing.loan.doubts)
-            found["degraded"] += standing.loan.degraded
+            found["doubted"] += self.on and bool(standing.loan.doubts)
+            found["degraded"] += self.on and standing.loan.degraded
             if not standing.foreign:
                 found["cpu_millis"] += standing.has[0]
                 found["memory_bytes"] += standing.has[1]

@@ -8,7 +8,8 @@ included, and beside it the requests of pods that came within the last minute.
 
 Nodes are measured sooner than pods. Beside offline pods a node's use counts as of when its pods were measured, or what
 an offline pod that just began uses would be taken for use of online pods and take its own room away; what is used now
-beyond all that offline pods may use counts at once.
+beyond all that offline pods may use counts at once. An offline pod that just began, or ended, and is not measured is in
+its node's use with anything from nothing to its requests: what was taken before stays as far as both allow.
 
 What cannot be is not believed: what was lent stays, less the requests of pods that came since, until the metrics agree
 or are too old.
@@ -20,10 +21,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from msgspec import Struct
 
 from services.coordinator.lending.pod_uses import KnownUse
 from services.coordinator.lending.window import Pair, Window
 from services.coordinator.usage.measured import MeasuredNode
+from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.qos import CPU_NAMES, Qos, is_lent
@@ -31,7 +36,8 @@ from shared.model.resources import CPU, MEMORY, amount_text
 from shared.scheduling.lending.rule import TRADED, LendingRule, PodUse, lent, taken
 
 SETTLED_S = 60.0
-"""A pod that has been on a node for so long is in what the node is measured to use."""
+"""A pod that has been on a node for so long is in what the node is measured to use, and one that has been gone for so
+long is not: it is an average over as much, from a metrics server."""
 GONE_S = 300.0
 """For so long a pod that the metrics name and that is gone still counts."""
 YOUNG_S = 120.0
@@ -66,6 +72,8 @@ class NodeLoan:
     degraded: bool = False
     """Whether it lends nothing for want of metrics."""
     taken: Pair = (0.0, 0.0)
+    before: Pair = (0.0, 0.0)
+    """What was taken by the last measurement of pods and node together."""
     since_s: float = math.nan
     """When it was first looked at."""
     good_s: float = math.nan
@@ -74,9 +82,10 @@ class NodeLoan:
     """What the node used, as measured and believed lately."""
     base: Amounts | None = None
     """What it may lend by that."""
-    here: dict[str, tuple[float, Qos]] = field(default_factory=dict)
-    """Since when each pod has been seen here; those of the first look for ever."""
-    gone: dict[str, tuple[float, Qos]] = field(default_factory=dict)
+    here: dict[str, tuple[float, Qos, Amounts]] = field(default_factory=dict)
+    """Since when each pod has been seen here, those of the first look for ever; what it requests of lent resources."""
+    gone: dict[str, tuple[float, Qos, Amounts]] = field(default_factory=dict)
+    """Since when it is not seen any more."""
 
 
 def judge(
@@ -94,31 +103,37 @@ def judge(
     _note(loan, pods, now_s)
     used, at_s, doubts = _measured(measured, capacity, now_s, empty=not pods)
     of_pods = [(pod, use_of(pod.key)) for pod in pods]
-    of_gone = [(qos, use) for key, (_, qos) in loan.gone.items() if (use := use_of(key)) is not None]
-    uses = [use for _, use in (*of_pods, *of_gone) if use is not None]
+    of_gone = [_Gone(*one, use_of(key)) for key, one in loan.gone.items()]
+    uses = [use for _, use in of_pods if use is not None]
+    known = [*uses, *(one.use for one in of_gone if one.use is not None)]
+    then, then_s = used, at_s
     if used is not None:
-        then = used
         if not loan.history or loan.history[-1][0] < at_s:
             loan.history.append((at_s, used))
         while loan.history[0][0] < at_s - HISTORY_S:
             loan.history.popleft()
-        if uses and any(pod.qos is Qos.OFFLINE for pod in pods):
-            then = _then(loan, max(use.at_s for use in uses))
-        doubt = _disagreement(then[0], sum(use.amounts[0] for use in uses), capacity[0])
-        if doubt:
-            used, doubts = None, [*doubts, doubt]
+        if known and Qos.OFFLINE in {*(pod.qos for pod in pods), *(one.qos for one in of_gone)}:
+            then_s, then = _then(loan, max(use.at_s for use in known))
+        if uses:
+            of_node = _then(loan, max(use.at_s for use in uses))[1][0]
+            doubt = _disagreement(of_node, sum(use.amounts[0] for use in uses), capacity[0])
+            if doubt:
+                used, doubts = None, [*doubts, doubt]
     loan.doubts = tuple(doubts)
-    if used is None:
+    if used is None or then is None:
         _hold(loan, pods, rule, now_s)
         return
     loan.good_s, loan.degraded = max(loan.good_s, at_s), False
-    found = [
-        max(
-            _taken(loan, part, of_pods, of_gone, then[part], max(0, capacity[part] - allocatable[part]), now_s),
-            _beyond_offline(part, of_pods, used[part]),
+    reserved = [max(0, capacity[part] - allocatable[part]) for part in range(len(TRADED))]
+    by_pods, found = [], []
+    for part in range(len(TRADED)):
+        least, most_of_it = _taken(
+            loan, part, of_pods, _ended(of_gone, part, then_s), then[part], reserved[part], now_s
         )
-        for part in range(len(TRADED))
-    ]
+        by_pods.append(max(least, min(most_of_it, loan.before[part])))
+        beyond = _beyond_offline(part, of_pods, _ended(of_gone, part, at_s), used[part]) if known else 0.0
+        found.append(max(by_pods[part], beyond))
+    loan.before = by_pods[0], by_pods[1]
     loan.taken = found[0], found[1]
     loan.window.add(now_s, loan.taken)
     most = loan.window.percentile(rule.percentile)
@@ -132,23 +147,30 @@ def judge(
         f"{amount_text(resource, round(max(loan.taken[part], most[part])))} that is taken"
         for part, resource in enumerate(TRADED)
     )
+    if pods and not uses:
+        loan.why += "; no pod of it is measured"
 
 
-def lent_requests(pod: Pod) -> Amounts:
-    """What the pod requests of lent resources, whoever lends them."""
-    cpu = memory = 0
-    for name, amount in pod.pod_class.requests:
+@lru_cache(maxsize=4096)
+def _asked(of: PodClass) -> tuple[Amounts, Amounts]:
+    """What its pods request: plainly, and of lent resources, whoever lends them."""
+    plain, cpu, memory = dict(of.requests), 0, 0
+    for name, amount in of.requests:
         if "/" in name and is_lent(name):
             if name.rpartition("/")[2] in CPU_NAMES:
                 cpu += amount
             else:
                 memory += amount
-    return cpu, memory
+    return (plain.get(CPU, 0), plain.get(MEMORY, 0)), (cpu, memory)
+
+
+def lent_requests(pod: Pod) -> Amounts:
+    """What the pod requests of lent resources."""
+    return _asked(pod.pod_class)[1]
 
 
 def _requests(pod: Pod) -> Amounts:
-    asked = dict(pod.pod_class.requests)
-    return asked.get(CPU, 0), asked.get(MEMORY, 0)
+    return _asked(pod.pod_class)[0]
 
 
 def _note(loan: NodeLoan, pods: Iterable[Pod], now_s: float) -> None:
@@ -156,12 +178,12 @@ def _note(loan: NodeLoan, pods: Iterable[Pod], now_s: float) -> None:
     first = math.isnan(loan.since_s)
     if first:
         loan.since_s = loan.good_s = now_s
-    there = {pod.key: pod.qos for pod in pods}
+    there = {pod.key: pod for pod in pods}
     for key in loan.here.keys() - there.keys():
-        loan.gone[key] = now_s, loan.here.pop(key)[1]
+        loan.gone[key] = now_s, *loan.here.pop(key)[1:]
     since_s = -math.inf if first else now_s
-    for key, qos in there.items():
-        loan.here[key] = (loan.here[key][0] if key in loan.here else since_s), qos
+    for key, pod in there.items():
+        loan.here[key] = (loan.here[key][0] if key in loan.here else since_s), pod.qos, lent_requests(pod)
     if loan.gone:
         loan.gone = {key: one for key, one in loan.gone.items() if key not in there and now_s - one[0] < GONE_S}
 
@@ -197,7 +219,7 @@ def _hold(loan: NodeLoan, pods: Iterable[Pod], rule: LendingRule, now_s: float) 
     age_s = now_s - loan.good_s
     loan.degraded = not age_s < rule.degrade_s
     if loan.degraded:
-        loan.base = loan.want = 0, 0
+        loan.base = loan.want = None
         loan.why = f"no metrics to go by for {age_s:.0f} s; after {rule.degrade_s:g} s nothing is lent"
         return
     if loan.base is None:
@@ -211,48 +233,83 @@ def _hold(loan: NodeLoan, pods: Iterable[Pod], rule: LendingRule, now_s: float) 
     loan.why = f"no metrics to go by for {age_s:.0f} s; what was lent stays, less what came since"
 
 
-def _then(loan: NodeLoan, pods_s: float) -> Pair:
-    """What the node used when its pods were measured, or as near to it as is known."""
-    before = [one for at_s, one in loan.history if at_s <= pods_s + NEAR_S]
-    return before[-1] if before else loan.history[0][1]
+def _then(loan: NodeLoan, pods_s: float) -> tuple[float, Pair]:
+    """What the node used when its pods were measured, or as near to it as is known, and when that was."""
+    before = [one for one in loan.history if one[0] <= pods_s + NEAR_S]
+    return before[-1] if before else loan.history[0]
 
 
 _OfPods = Sequence[tuple[Pod, KnownUse | None]]
 
 
-def _beyond_offline(part: int, of_pods: _OfPods, used: float) -> float:
+class _Gone(Struct, frozen=True):
+    """A pod that is not on the node any more. ``lent``: what it requested of lent resources; ``use``: as metrics still
+    have it."""
+
+    gone_s: float
+    qos: Qos
+    lent: Amounts
+    use: KnownUse | None
+
+
+class _Ended(Struct, frozen=True):
+    """Of pods that are gone, what of their use is still in the node's: as measured, of it online pods'; what offline
+    ones may have used at most, of it those that are not measured."""
+
+    used: float
+    online: float
+    offline_most: float
+    unmeasured_most: float
+    measured: bool
+
+
+def _ended(of_gone: Iterable[_Gone], part: int, node_s: float) -> _Ended:
+    """As the node was measured at ``node_s``: an offline pod that ended just before may have used its requests."""
+    used = online = most = unmeasured = 0.0
+    measured = False
+    for one in of_gone:
+        of_it = one.use.amounts[part] if one.use is not None else 0
+        offline = one.qos is Qos.OFFLINE
+        asked = one.lent[part] if offline and node_s < one.gone_s + SETTLED_S else 0
+        used += of_it
+        unmeasured += asked if one.use is None else 0
+        online += 0 if offline else of_it
+        most += max(of_it, asked) if offline else 0
+        measured = measured or one.use is not None
+    return _Ended(used, online, most, unmeasured, measured)
+
+
+def _beyond_offline(part: int, of_pods: _OfPods, ended: _Ended, used: float) -> float:
     """What is used now beyond all that offline pods were measured to use, or may."""
     offline = (
         max(use.amounts[part] if use is not None else 0, lent_requests(pod)[part])
         for pod, use in of_pods
         if pod.qos is Qos.OFFLINE
     )
-    return max(0.0, used - sum(offline)) if any(use is not None for _, use in of_pods) else 0.0
+    return max(0.0, used - ended.offline_most - sum(offline))
 
 
 def _taken(
-    loan: NodeLoan,
-    part: int,
-    of_pods: _OfPods,
-    of_gone: Sequence[tuple[Qos, KnownUse]],
-    used: float,
-    reserved: int,
-    now_s: float,
-) -> float:
-    alone = not of_gone and all(use is None for _, use in of_pods)
+    loan: NodeLoan, part: int, of_pods: _OfPods, ended: _Ended, used: float, reserved: int, now_s: float
+) -> tuple[float, float]:
+    """At least, and at most: offline pods that are not measured use anything up to what they request."""
+    alone = not ended.measured and all(use is None for _, use in of_pods)
     uses: list[PodUse] = []
-    system = used - sum(use.amounts[part] for _, use in of_gone)
+    system, hidden = used - ended.used, ended.unmeasured_most
     for pod, use in of_pods:
         request, here_s = _requests(pod)[part], now_s - loan.here[pod.key][0]
         if use is not None:
             system -= use.amounts[part]
         elif pod.qos is Qos.OFFLINE and here_s < YOUNG_S:
-            system -= lent_requests(pod)[part]
+            hidden += lent_requests(pod)[part]
         elif pod.qos is not Qos.OFFLINE and not alone:
             system -= request
         if alone and here_s >= SETTLED_S:
             uses.append(PodUse(pod.qos, request, 0.0))
         else:
             uses.append(PodUse(pod.qos, request, None if use is None else use.amounts[part]))
-    gone = sum(use.amounts[part] for qos, use in of_gone if qos is not Qos.OFFLINE)
-    return taken(TRADED[part], uses, system_used=max(0.0, system), reserved=reserved, gone_used=gone)
+    least, most = (
+        taken(TRADED[part], uses, system_used=max(0.0, of_it), reserved=reserved, gone_used=ended.online)
+        for of_it in (system - hidden, system)
+    )
+    return least, most

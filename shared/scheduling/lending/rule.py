@@ -60,10 +60,8 @@ class PodUse(Struct, frozen=True, gc=False):
 def counted(pod: PodUse, resource: str) -> float:
     """How much of the node the pod takes from what can be lent."""
     used = amount_or_none(pod.used)
-    if used is None:
+    if used is None or pod.qos is Qos.OFFLINE:
         return pod.request
-    if pod.qos is Qos.OFFLINE:
-        return min(used, pod.request)
     if pod.qos is Qos.EXCLUSIVE and resource == CPU:
         return max(used, pod.request)
     return used

@@ -37,6 +37,11 @@ def test_anothers_value_is_anothers_after_its_kubelet_reset_it() -> None:
     assert told.report().lent_wrong == 1
 
 
+def test_a_value_that_a_kubelet_alone_brought_may_be_written_by_us() -> None:
+    told = history().lend("kubelet", batch_cpu="0").lend("kubelet", batch_cpu="1").lend(OURS, batch_cpu="7")
+    assert told.report().lent_wrong == 0
+
+
 def test_a_value_that_was_there_before_anybody_was_known_is_not_ours() -> None:
     assert History().node("n1", {**NODE, "kubernetes.io/batch-cpu": "5"}).lend(OURS, batch_cpu="7").report().lent_wrong
 

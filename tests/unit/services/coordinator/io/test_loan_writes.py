@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,17 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from services.coordinator.io import loan_writes
-from services.coordinator.io.loan_writes import REFUSED_S, SILENT_S, LoanWrites, follow_pods, manager_of
+from services.coordinator.io.loan_writes import (
+    ALL_REST_S,
+    IN_FLIGHT,
+    REFUSALS,
+    REFUSED_S,
+    SILENT_S,
+    UNANSWERED,
+    LoanWrites,
+    follow_pods,
+    manager_of,
+)
 from services.coordinator.lending.ledger import LoanLedger, LoanWrite
 from services.coordinator.lending.pod_uses import PodUses
 from shared.errors import KubeRejected, KubeUnknown
@@ -19,15 +30,17 @@ from shared.kube.field_owners import OwnedNode
 from shared.model.node import Node
 from shared.scheduling.lending.rule import LendingRule
 from tests.patience import PATIENCE_S
+from tests.unit.services.coordinator.lending.scene import LendingScene
 
 OURS = manager_of("conclave")
 WORK = LoanWrite("n", (3500, 10), certain=True)
+NAMES = [f"n{number}" for number in range(100)]
 CONFLICT = KubeRejected("Apply failed with 1 conflict", status=409, reason="Conflict")
 
 
 def node(*managers: str) -> OwnedNode:
     """It lends, by these."""
-    fields = {"f:status": {"f:allocatable": {"f:kubernetes.io/batch-cpu": {}}}}
+    fields: dict[str, Any] = {"f:status": {"f:allocatable": {"f:kubernetes.io/batch-cpu": {}}}}
     return msgspec.convert(
         {
             "metadata": {
@@ -61,10 +74,11 @@ class Api:
 
 
 class Scene:
-    def __init__(self, api: Api, **given: Any) -> None:
+    def __init__(self, api: Api, *, on: bool = True, **given: Any) -> None:
         self.now_s = 0.0
-        self.ledger = LoanLedger(LendingRule(), on=True)
-        self.ledger.stale(Node("n"), None, 0.0)
+        self.ledger = LoanLedger(LendingRule(), on=on)
+        for name in ("n", *NAMES):
+            self.ledger.stale(Node(name), None, 0.0)
         self.writes = LoanWrites(api, self.ledger, manager=OURS, clock=lambda: self.now_s, **given)
 
 
@@ -85,12 +99,40 @@ async def test_where_the_role_may_not_write_it_rests_and_says_so_once(status: in
     api = Api(KubeRejected("no", status=status))
     scene = Scene(api)
     for _ in range(3):
-        await scene.writes.write([WORK] * 20)
+        await scene.writes.write([LoanWrite(name, (3500, 10), certain=True) for name in NAMES])
         assert scene.writes.resting
-        scene.now_s += REFUSED_S
+        scene.now_s += ALL_REST_S
         assert not scene.writes.resting
     assert events(told) == ["node_loans_refused"]
-    assert len(api.applied_) == 3 * 1
+    assert len(api.applied_) <= 3 * (REFUSALS + IN_FLIGHT)
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_nodes_that_are_refused_rest_alone_where_others_are_written(status: int, told: CapturingLogger) -> None:
+    """As by an admission policy for some of them, however many, after the first was written."""
+    api = Api(node(OURS), KubeRejected("no", status=status))
+    scene = Scene(api)
+    await scene.writes.write([LoanWrite(name, (3500, 10), certain=True) for name in NAMES])
+    assert len(api.applied_) == len(NAMES)
+    assert not scene.writes.resting
+    scene.now_s = REFUSED_S - 1
+    there = Node("n5", allocatable={"kubernetes.io/batch-cpu": 5})
+    scene.ledger.tune(LendingRule(), on=False)
+    assert scene.ledger.due(there, scene.now_s) is None
+    assert scene.ledger.due(there, REFUSED_S) is not None
+
+
+async def test_nodes_that_are_refused_first_keep_no_others_from_being_written(told: CapturingLogger) -> None:
+    api = Api(*[KubeRejected("no", status=403)] * (REFUSALS - 1), node(OURS))
+    await Scene(api).writes.write([LoanWrite(name, (3500, 10), certain=True) for name in NAMES])
+    assert len(api.applied_) == len(NAMES)
+
+
+async def test_a_value_that_may_not_be_taken_away_is_told_with_what_to_do(told: CapturingLogger) -> None:
+    scene = Scene(Api(KubeRejected("no", status=403), there=node(OURS)), on=False)
+    for _ in range(2):
+        await scene.writes.write([LoanWrite("n", None, certain=False)])
+    assert [call.kwargs["remedy"] for call in told.calls] == [loan_writes.OFF_REMEDY]
 
 
 @pytest.mark.parametrize("error", [KubeUnknown("silent"), KubeRejected("busy", status=429)])
@@ -153,7 +195,7 @@ class Metrics:
         self.answers = list(answers)
         self.asked = asyncio.Event()
 
-    async def read(self, route: str, path: str) -> bytes:
+    async def read(self, route: str, path: str, *, timeout_s: float) -> bytes:
         if len(self.answers) == 1:
             self.asked.set()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -168,7 +210,7 @@ async def followed(api: Metrics) -> PodUses:
     task = asyncio.create_task(
         follow_pods(
             api, uses, every_s=lambda: 0.0, wanted=lambda: True, clock=lambda: 0.0, wall=lambda: 60.0
-        )  # type: ignore[arg-type]
+        )
     )  # fmt: skip
     async with asyncio.timeout(PATIENCE_S):
         await api.asked.wait()
@@ -190,7 +232,65 @@ async def test_before_the_first_word_of_pods_nobody_counts_as_unmeasured() -> No
     assert (await followed(Metrics(KubeRejected("not found", status=404)))).answered  # there is none
 
 
+@pytest.mark.parametrize(
+    "error", [*(KubeRejected("no", status=status) for status in (401, 429, 503)), KubeUnknown("?")]
+)
+async def test_a_server_that_is_busy_is_asked_again_and_told_of_when_it_stays_so(
+    error: Exception, told: CapturingLogger
+) -> None:
+    uses = await followed(Metrics(LIST, error, LIST, *[error] * UNANSWERED, LIST, LIST))
+    assert len(uses) == 1
+    assert [call.method_name for call in told.calls].count("warning") == 1
+    assert "pod_metrics_unserved" not in events(told)
+
+
 async def test_an_answer_that_is_none_keeps_what_is_known(told: CapturingLogger) -> None:
     uses = await followed(Metrics(LIST, b"<html>", KubeUnknown("silent")))
     assert len(uses) == 1
     assert "pod_metrics_unread" in events(told)
+
+
+async def test_nodes_are_judged_while_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or every rest would cost all windows, and a whole one more before anything is lent."""
+    monkeypatch.setattr(loan_writes, "EVERY_S", 0.0)
+    scene, written = LendingScene(), list[tuple[float, LoanWrite]]()
+    table = SimpleNamespace(row_of={"n": 0}, nodes=[scene.node], generation=[1])
+    core = SimpleNamespace(
+        state=SimpleNamespace(
+            started=True,
+            cache=SimpleNamespace(table=table),
+            cluster=SimpleNamespace(index=SimpleNamespace(pods_on=lambda _: [])),
+        ),
+        variants=SimpleNamespace(used={}),
+    )
+    uses = PodUses()
+    uses.answered = True
+    began_s = scene.now_s
+    rested, enough = began_s + scene.ledger.rule.window_s + 30, asyncio.Event()
+
+    class Writes:
+        @property
+        def resting(self) -> bool:
+            return scene.now_s < rested
+
+        async def write(self, works: list[LoanWrite]) -> None:
+            written.extend((scene.now_s, work) for work in works)
+            enough.set()
+
+    def tick() -> None:
+        scene.now_s += 5
+        scene.uses_of_node(2000, 2e10)
+        assert scene.measured is not None
+        core.variants.used["n"] = scene.measured
+
+    task = asyncio.create_task(
+        loan_writes.keep(
+            core, scene.ledger, uses, Writes(), tune=tick, clock=lambda: scene.now_s  # type: ignore[arg-type]
+        )
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE_S):
+        await enough.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert written[0] == (rested, LoanWrite("n", (4000, 45 * 10**9), certain=True))

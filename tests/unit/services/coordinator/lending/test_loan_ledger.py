@@ -55,7 +55,7 @@ def test_a_new_leader_without_metrics_leaves_it_for_15_minutes() -> None:
     scene.now_s += 2
     work = scene.look()
     assert work is not None
-    assert work.amounts == (0, 0)
+    assert work.amounts is None
 
 
 def test_a_value_that_we_found_is_not_certainly_ours() -> None:
@@ -87,6 +87,30 @@ def test_a_node_that_lends_under_other_names_too_is_asked_about_and_left() -> No
     assert (work.amounts, work.certain) == ((4000, 45 * GB), False)
     scene.ledger.owned_by("n", "their-agent", scene.now_s)
     assert scene.play(400) == []
+
+
+def test_other_names_that_nobody_lends_under_are_asked_about_once_until_they_change() -> None:
+    """As a kubelet leaves them at 0, when the lender is gone."""
+    scene = LendingScene()
+    scene.play(320)
+    scene.node = replace(scene.node, allocatable={**scene.node.allocatable, "example.com/batch-cpu": 0})
+    assert [work.certain for work in scene.play(600)] == [False]
+    (work,) = scene.play(10, cpu=5000)
+    assert work.certain
+    scene.node = replace(scene.node, allocatable={**scene.node.allocatable, "example.com/batch-cpu": 7})
+    assert [work.certain for work in scene.play(100, cpu=5000)] == [False]
+    assert [work.certain for work in scene.play(3600, cpu=5000)] == [False]
+
+
+def test_where_we_lend_nothing_other_names_bring_no_0() -> None:
+    """When metrics have come back: who still runs on what was lent would have to leave."""
+    scene = LendingScene()
+    scene.play(320)
+    scene.now_s += RULE.degrade_s + 1
+    scene.look()
+    scene.node = replace(scene.node, allocatable={**scene.node.allocatable, "example.com/batch-cpu": 0})
+    assert scene.play(RULE.window_s - 20) == []
+    assert [(work.amounts, work.certain) for work in scene.play(60)] == [((4000, 45 * GB), False)]
 
 
 def test_while_lending_is_off_a_node_of_anothers_is_asked_about_once() -> None:
@@ -171,6 +195,23 @@ def test_the_sums_are_over_nodes_that_are_ours() -> None:
     assert scene.ledger.figures["foreign"] == 1
     assert "cpu_millis" not in scene.ledger.figures
     scene.ledger.forget({})
+    scene.ledger.tally()
+    assert not any(scene.ledger.figures.values())
+
+
+def test_nothing_is_summed_any_more_once_lending_is_off() -> None:
+    scene = LendingScene()
+    scene.play(330)
+    scene.play(20, cpu=-1)
+    scene.ledger.tally()
+    assert scene.ledger.figures["doubted"] == scene.ledger.figures["lending"] == 1
+    scene.ledger.tune(RULE, on=False)
+    for _ in range(2):
+        scene.now_s += 20
+        work = scene.ledger.due(scene.node, scene.now_s)
+        if work is not None:
+            scene.ledger.settled("n", scene.now_s, ours=False)
+            scene.show(None)
     scene.ledger.tally()
     assert not any(scene.ledger.figures.values())
 

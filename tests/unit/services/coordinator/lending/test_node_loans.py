@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.lending import node_loan
+from services.coordinator.lending.ledger import KUBELET
 from shared.scheduling.lending.rule import LendingRule
 from tests.unit.services.coordinator.lending.scene import GB, RULE, LendingScene, pod
 
@@ -46,6 +47,51 @@ def test_an_offline_pod_that_uses_more_than_before_takes_nothing_until_pods_are_
     scene.play(320)
     scene.uses_age_s = 60.0
     assert scene.play(50, cpu=4500) == []
+
+
+@pytest.mark.parametrize("measured", [True, False])
+@pytest.mark.parametrize("beside", [0, 1000])
+def test_an_offline_pod_that_ends_takes_nothing_from_the_others(measured: bool, beside: int) -> None:
+    """Metrics of nodes and pods go on with it for a while; one that ended at once was never in those of pods."""
+    scene = LendingScene()
+    scene.pods = [pod("web")]
+    scene.uses = {"default/web": (1500, 10 * GB)}
+    if beside:
+        scene.pods.append(pod("beside", batch_cpu=beside))
+        scene.uses["default/beside"] = (beside, 0)
+    scene.play(320, cpu=2000 + beside)
+    scene.pods.append(pod("job", batch_cpu=3000))
+    if measured:
+        scene.uses["default/job"] = (3000, 5 * GB)
+    assert scene.play(100 if measured else 10, cpu=5000 + beside) == []
+    scene.pods.pop()
+    assert scene.play(30, cpu=5000 + beside) == []
+    scene.uses.pop("default/job", None)
+    assert scene.play(20, cpu=5000 + beside) == []
+    assert scene.play(RULE.window_s + RULE.rewrite_s, cpu=2000 + beside) == []
+
+
+def test_what_is_used_after_an_offline_pod_ended_counts_again() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (3000, 0)}
+    scene.play(320, cpu=5000)
+    scene.pods.pop()
+    scene.uses.pop("default/job")
+    scene.play(node_loan.SETTLED_S + 10, cpu=5000)
+    assert scene.lent[0] == 1000
+
+
+def test_jobs_that_end_all_the_time_take_nothing() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/job": (3000, 0)}
+    scene.play(320, cpu=5000)
+    assert scene.lent[0] == 4000
+    for number in range(20):
+        scene.pods[-1] = pod(f"job-{number}", batch_cpu=3000)
+        scene.uses = {"default/web": (1500, 10 * GB), f"default/job-{number - 1}": (3000, 0)}
+        assert scene.play(30, cpu=5000) == []
 
 
 def test_what_is_used_beyond_all_that_offline_pods_may_use_counts_at_once() -> None:
@@ -142,6 +188,21 @@ def test_pods_that_use_more_than_their_node_are_not_believed() -> None:
     assert scene.shown.doubts == ["cpu: pods are measured to use 11500, and their node 2000"]
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_pods_are_held_against_what_their_node_used_when_they_were_measured(ends: bool) -> None:
+    """Load falls, or a great pod ends: nodes are measured sooner than pods."""
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("great")]
+    scene.uses = {"default/web": (1500, 10 * GB), "default/great": (6000, GB)}
+    scene.play(320, cpu=8000)
+    if ends:
+        scene.pods.pop()
+    for age_s in range(10, 60, 10):
+        scene.uses_age_s = age_s
+        scene.play(10, cpu=2000)
+        assert scene.shown.doubts == []
+
+
 def test_a_node_without_pods_may_use_nothing() -> None:
     scene = LendingScene()
     scene.play(320, cpu=0, memory=0)
@@ -162,9 +223,26 @@ def test_after_15_minutes_without_metrics_nothing_is_lent() -> None:
     scene.now_s += RULE.degrade_s - 1
     assert scene.look() is None
     scene.now_s += 2
-    scene.look()
-    assert scene.lent == (0, 0)
+    work = scene.look()
+    assert work is not None
+    assert work.amounts is None  # not 0: that would have whoever runs on it leave
+    assert scene.ledger.there(scene.node) == {}
     assert "nothing is lent" in scene.shown.why
+    scene.now_s += RULE.degrade_s
+    assert scene.look() is None
+
+
+def test_a_kubelet_that_stands_in_the_way_of_taking_it_away_is_none_when_metrics_come_back() -> None:
+    scene = LendingScene()
+    scene.play(320)
+    scene.now_s += RULE.degrade_s + 1
+    assert scene.look() is not None
+    scene.show((0, 0))  # as it was reset, by an owner that is no lender
+    scene.ledger.owned_by("n", KUBELET, scene.now_s)
+    scene.now_s += RULE.degrade_s
+    assert scene.look() is None
+    scene.play(RULE.window_s + 60)
+    assert scene.lent == (4000, 45 * GB)
 
 
 def test_metrics_that_come_back_lend_after_a_whole_window_again() -> None:
@@ -172,8 +250,8 @@ def test_metrics_that_come_back_lend_after_a_whole_window_again() -> None:
     scene.play(320)
     scene.now_s += RULE.degrade_s + 1
     scene.look()
-    scene.play(RULE.window_s - 20)
-    assert scene.lent == (0, 0)
+    assert scene.play(RULE.window_s - 20) == []
+    assert scene.ledger.there(scene.node) == {}
     assert "it is raised after 300 s of metrics without a gap" in scene.shown.why
     scene.play(60)
     assert scene.lent == (4000, 45 * GB)

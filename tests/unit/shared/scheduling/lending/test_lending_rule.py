@@ -53,6 +53,7 @@ def test_koordinators_formula(
         (Qos.OFFLINE, CPU, 300, 0, 0),
         (Qos.OFFLINE, CPU, None, 0, 0),
         (Qos.OFFLINE, CPU, 300, 200, 200),
+        (Qos.OFFLINE, CPU, 100, 200, 200),
         (Qos.OFFLINE, CPU, None, 200, 200),
     ],
 )
