@@ -1,12 +1,14 @@
 """Why an offline pod may be evicted for nobody: a node lends less than offline pods hold there.
 
-Read from the objects alone, by this audit's own code. A pod is offline that requests a lent resource, or carries the
-mark of one of four vocabularies. What is lent is the node's allocatable; it may have changed a moment ago
-(``GRACE_S``). Of a gang it is enough that one member stands where too little is lent: it leaves whole.
+Read from the objects alone, by this audit's own code. A pod is offline that requests a lent resource, or of which every
+mark of four vocabularies says so. What is lent is the node's allocatable; it may have changed a moment ago
+(``GRACE_S``). What it does not name is not known, and excuses nobody. Of a gang it is enough that one member stands
+where too little is lent: it leaves whole.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 """Source: our own choice, well above what a decision and its eviction take."""
 
-NAMES = ("batch-cpu", "batch-memory", "reclaimed_millicpu", "reclaimed_memory")
+NAMES = ("batch-cpu", "batch-memory")
+KATALYST_NAMES = (
+    "resource.katalyst.kubewharf.io/reclaimed_millicpu", "resource.katalyst.kubewharf.io/reclaimed_memory",
+)  # fmt: skip
 LABELS = {"koordinator.sh/qosClass": "BE", "conclave.io/qos": "offline"}
 ANNOTATIONS = {
     "katalyst.kubewharf.io/qos_level": "reclaimed_cores", "volcano.sh/qos-level": "BE", "conclave.io/qos": "offline",
@@ -27,18 +32,18 @@ ANNOTATIONS = {
 
 
 def is_lent(resource: str) -> bool:
-    """By the last part of its name; the domain is the lender's."""
-    return "/" in resource and resource.rpartition("/")[2] in NAMES
+    """By the last part of its name, whose domain is the lender's; of Katalyst by all of it."""
+    return ("/" in resource and resource.rpartition("/")[2] in NAMES) or resource in KATALYST_NAMES
 
 
 def is_offline(meta: Json, requests: Iterable[tuple[str, int]]) -> bool:
-    """What its request or any of its marks says."""
+    """What its request says, else all of its marks."""
+    if any(is_lent(name) for name, _ in requests):
+        return True
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    return (
-        any(is_lent(name) for name, _ in requests)
-        or any(labels.get(key) == value for key, value in LABELS.items())
-        or any(annotations.get(key) == value for key, value in ANNOTATIONS.items())
-    )
+    said = [labels[key] == value for key, value in LABELS.items() if key in labels]
+    said += [annotations[key] == value for key, value in ANNOTATIONS.items() if key in annotations]
+    return bool(said) and all(said)
 
 
 def gives_way(pod: PodView, fellows: Iterable[PodView], nodes: Mapping[str, NodeBook], time_s: float) -> bool:
@@ -52,6 +57,6 @@ def _short(book: NodeBook | None, pod: PodView, time_s: float) -> bool:
     lately = (book.before,) if time_s - book.changed_s <= GRACE_S else ()
     for facts in (book.facts, *lately):
         for name, _ in pod.requests if facts is not None else ():
-            if is_lent(name) and facts is not None and book.used.get(name, 0) > facts.allocatable.get(name, 0):
+            if is_lent(name) and facts is not None and book.used.get(name, 0) > facts.allocatable.get(name, math.inf):
                 return True
     return False

@@ -88,10 +88,11 @@ class CoordinatorSettings(ProcessSettings):
     offline_grace_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     """For so long a node lends less than offline pods hold before anybody leaves for it."""
     offline_min_runtime_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """For so long after its start an offline pod does not give way; its annotation may say otherwise."""
+    """For so long after its start an offline pod does not give way, but to its queue; its annotation may say otherwise.
+    """
     offline_preemption: Literal["off", "on"] = "off"
     """Whether online pods preempt offline ones of the same priority, and offline pods no online ones whatever their
-    priority. See docs/offline.md."""
+    priority; what queues take back is not judged by it. See docs/offline.md."""
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
     """How long nodes are kept for a gang that does not come about, and how long a broken one is waited for before its
     members are evicted where it says so; a pod group may set its own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from shared.kube.objects import ObjectMeta
 from shared.model.offline import (
@@ -25,6 +25,9 @@ SAID = (CHECKPOINT_ANNOTATION, INTERVAL_ANNOTATION, RESTART_ANNOTATION, MIN_RUNT
 
 MOST_S = 30 * 86_400.0
 """A restart or a least run time above 30 days is none."""
+
+LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""What is later is no time: with its zone's hours it may be of a year that cannot be written."""
 
 NODES_OWN = "Node"
 """Kind of the owner of a mirror pod, which the kubelet runs whatever the API server says."""
@@ -59,7 +62,7 @@ def _time(annotations: Mapping[str, str], name: str) -> tuple[float | None, str]
         return None, ""
     try:
         found = datetime.fromisoformat(text)
-        if found.tzinfo is not None and (at := found.timestamp()) > 0:
+        if found.tzinfo is not None and 0 < (at := found.timestamp()) < LATEST:
             return at, ""
     except (ValueError, OverflowError):
         pass

@@ -45,7 +45,7 @@ def group_key(pod: Pod) -> Hashable:
     own = pod.uid if pod.nominated_node else ""
     return (
         pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, fellows_of(pod),
-        pod.claimed,
+        pod.claimed, pod.offline is not None,
     )  # fmt: skip
 
 
@@ -56,9 +56,10 @@ def fellows_of(pod: Pod) -> str:
 
 def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
     """Members of parked pod groups for which the same room is room: of those that only their nodes keep away, all of
-    one class and priority, whatever they are called; where room is kept for a group, of that group."""
+    one class and priority, offline or online, whatever they are called; where room is kept for a group, of that group.
+    """
     if pod.relations is None and pod.asks is None and RELATIONAL.isdisjoint(plugins):
-        return (pod.pod_class, pod.priority, pod.group) if pod.nominated_node else (pod.pod_class, pod.priority)
+        return pod.pod_class, pod.priority, pod.offline is not None, pod.group if pod.nominated_node else ""
     return "gang", group_key(pod)
 
 

@@ -280,7 +280,8 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     cluster, gave_way = Cluster(), set[str]()
     for entry in entries if nodes else ():
         group = _group_of(entry.object)
-        if victims.get(entry.uid) is entry and (group in gave_way or _lends_less(cluster, entry.object, group)):
+        leaves = victims.get(entry.uid) is entry and _is_offline(entry.object)
+        if leaves and (group in gave_way or _lends_less(cluster, entry.object, group)):
             just.add(entry.uid)
             gave_way |= {group} if group else set()
         cluster.apply(entry)
@@ -312,7 +313,11 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
 
 def _rank(pod: Json) -> tuple[int, bool]:
     """Of one priority an online pod may go before an offline one."""
-    return priority_of(pod), not is_offline(pod["metadata"], pod_facts(pod).requests.items())
+    return priority_of(pod), not _is_offline(pod)
+
+
+def _is_offline(pod: Json) -> bool:
+    return is_offline(pod["metadata"], pod_facts(pod).requests.items())
 
 
 def _group_of(pod: Json) -> str:
@@ -321,8 +326,8 @@ def _group_of(pod: Json) -> str:
 
 
 def _lends_less(cluster: Cluster, victim: Json, group: str) -> bool:
-    """Whether more of a lent resource is held where the pod, or one of its group, stands than the node has: offline
-    pods leave then for nobody, a gang whole."""
+    """Whether more of a lent resource is held where an offline pod, or one of its group, stands than the node says it
+    has: offline pods leave then for nobody, a gang whole."""
     fellows = [pod for pod in cluster.standing() if group and _group_of(pod) == group]
     return any(_short(cluster, node) for node in {node_of(pod) for pod in (victim, *fellows)})
 
@@ -333,7 +338,7 @@ def _short(cluster: Cluster, node: str) -> bool:
     for pod in cluster.standing(node):
         for name, value in pod_facts(pod).requests.items():
             used[name] = used.get(name, 0) + value
-    return any(value > offered.get(name, 0) for name, value in used.items() if "/batch-" in name)
+    return any(value > offered.get(name, value) for name, value in used.items() if "/batch-" in name)
 
 
 def below_budget(entries: Sequence[Entry], min_available: int, **labels: str) -> list[str]:

@@ -108,6 +108,11 @@ def lending(lent: str) -> History:
     return history.node("n", "patch", lent=lent)
 
 
+def contradicting() -> History:
+    """Two that are offline by one mark and online by the other: the more protected counts."""
+    return two_on_a_node({**OFFLINE, "conclave.io/qos": "online"})
+
+
 BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
     "bound twice": (bound_twice, History().node("n").node("m").pod("a").bind("a", "n").bind("a", "m")),
     "bound twice to one node": (bound_twice, History().node("n").pod("a").bind("a", "n").bind("a", "n")),
@@ -176,6 +181,15 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
     ),
     "an offline one evicted where enough is lent": (unjust_evictions, lending("2000").evict("a")),
     "an offline one more than must": (unjust_evictions, lending("1500").evict("a").evict("b")),
+    "an offline one evicted where nobody says what is lent": (unjust_evictions, lending("").evict("a")),
+    "an online one evicted where less is lent": (
+        unjust_evictions,
+        lending("1500").pod("c", cpu="1").bind("c", "n").evict("c"),
+    ),
+    "one of contradicting marks evicted for an equal": (
+        unjust_evictions,
+        contradicting().pod("c").evict("a").bind("c", "n"),
+    ),
     "an online one evicted for an equal that is offline": (
         unjust_evictions,
         two_on_a_node({}).pod("c", labels=OFFLINE).evict("a").bind("c", "n"),

@@ -306,6 +306,10 @@ class Ledger:
         """Shards that no binder leads, as far as is known."""
         return [shard for shard in self.state.shards.names if not self._url(shard)]
 
+    def is_led(self, shard: str) -> bool:
+        """Whether a binder leads the shard, as far as is known."""
+        return bool(self._url(shard))
+
     def _url(self, shard: str) -> str:
         binder = self.binders.get(shard)
         return binder.url if binder is not None else ""

@@ -115,7 +115,7 @@ class Core:
         self.reporter = StatusReporter(state)
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
-        self.giving_way = GivingWay(state, self.ledger)
+        self.giving_way = GivingWay(state, self.ledger, self.nominations)
         self.protected = Protected(state)
         self.preemptor = Preemptor(state, self.nominations, self.reporter, self.protected)
         group_reporter = GroupReporter(state, self.reporter)
@@ -246,6 +246,7 @@ class Core:
                 self._change_agents(event)
             case BinderChanged():
                 self.ledger.change_binder(event)
+                self.giving_way.binder_changed()
             case ShardsSeen():
                 if event.revision != self.state.shards.revision:
                     self.state.out.append(StepDown("the nodes are divided into other shards: all is listed again"))

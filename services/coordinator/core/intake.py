@@ -68,12 +68,16 @@ class PodIntake:
         self._claims_served = True
 
     def seen(self, pod: Pod) -> None:
-        """The API server shows a pod, which was added or changed. An offline one that may be evicted stands below
-        online ones of its priority, where the setting says so: in the queue, and as a victim."""
+        """The API server shows a pod, which was added or changed."""
+        self.upsert(pod if pod.offline is None else self.counted(pod))
+
+    def counted(self, pod: Pod) -> Pod:
+        """The pod as it counts here. An offline one that may be evicted stands below online ones of its priority, where
+        the setting says so: in the queue, and as a victim."""
         terms = pod.offline
-        if terms is not None and terms.returns and pod.preemptible and self._state.settings.offline_preemption:
-            pod = replace(pod, priority=max(LOWEST, pod.priority - 1), offline=replace(terms, lowered=True))
-        self.upsert(pod)
+        if terms is None or not terms.returns or not pod.preemptible or not self._state.settings.offline_preemption:
+            return pod
+        return replace(pod, priority=max(LOWEST, pod.priority - 1), offline=replace(terms, lowered=True))
 
     def upsert(self, pod: Pod, since: float | None = None, *, watched: bool = True) -> None:
         """A pod was added or changed. ``since``: when it was seen first; None: now. ``watched``: as the API server has

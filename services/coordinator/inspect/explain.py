@@ -20,6 +20,7 @@ from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
+from shared.scheduling.explain.preemption import Rules
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.reasons import means, page
@@ -56,8 +57,13 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         answer["queue"] = _queue(core.state, entry, now) | _reason(reason_of(core, entry))
         answer["queue"]["remedy"] = remedy_of(core, entry)
     if state in ("pending", "placing"):
-        strict = core.state.settings.preemption_strict
-        add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
+        counted = core.pods.counted(pod)
+        rules = Rules(
+            core.state.settings.preemption_strict,
+            lambda other: core.protected.would_evict(counted, other) and (not pod.group or other.group != pod.group),
+            core.preemptor.spares,
+        )
+        add_verdicts(answer, core.state.cluster, core.state.feasibility, counted, rules=rules)
         answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
         answer["nodes"]["agents"] = len(core.registry.views)
         if entry is not None and entry.place is Place.GATED:  # no node lets in what its queue or its group holds

@@ -17,9 +17,11 @@ from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.pending import remedy_of_limit
 from services.coordinator.inspect.queue_facts import tree_of
 from services.coordinator.inspect.units import GroupFacts, phase_of, why
+from services.coordinator.preemption.groups import preemptor_of
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
+from shared.scheduling.explain.preemption import Rules
 from shared.scheduling.groups.phase import PLACING
 from shared.scheduling.reasons import GROUP_INVALID
 
@@ -92,6 +94,10 @@ def _now(core: Core, facts: GroupFacts) -> GroupAnswer | None:
     waiting.sort(key=lambda pod: (-pod.priority, arrivals.get(pod.uid, 0)))
     there = {one.uid for one in facts.members} - {pod.uid for pod in waiting}
     bound = [pod for uid in there if (pod := state.cluster.index.get(uid)) is not None]
-    strict = state.settings.preemption_strict
-    found = answer_of(state.cluster, state.feasibility, group, waiting, bound, strict_budgets=strict)
+    first = preemptor_of(waiting) if waiting else None
+    rules = Rules(
+        state.settings.preemption_strict,
+        lambda other: first is not None and core.protected.would_evict(first, other),
+    )
+    found = answer_of(state.cluster, state.feasibility, group, waiting, bound, rules=rules)
     return msgspec.convert(found, GroupAnswer)

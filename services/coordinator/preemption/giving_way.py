@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
@@ -33,10 +32,12 @@ from services.coordinator.preemption.evictions import (
     UNKNOWN,
     PastEviction,
 )
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
-from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN
+from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN, Requests
 from shared.model.node import Node
+from shared.model.offline import EVICTION_LABEL
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
 from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
@@ -55,15 +56,18 @@ NODES_PER_WORK = 2
 
 NO_CONTROLLER = f'no controller would make another, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
 OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
+LABELLED_OUT = f'it says {EVICTION_LABEL}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A victim. ``until``: when it may be asked again, if it has not begun to leave by then."""
+    """A victim. ``until``: when it may be asked again, if it has not begun to leave by then; not while it is ``open``
+    what became of the request."""
 
     node: str
     until: float
+    open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +79,27 @@ class _Refused:
     why: str
 
 
+def _of_offline(settings: CoreSettings) -> tuple[float, ...]:
+    """What decides here: with any other setting everything goes on."""
+    return (
+        settings.offline_eviction, settings.offline_margin, settings.offline_grace_s, settings.offline_min_runtime_s,
+    )  # fmt: skip
+
+
 class GivingWay:
     """One term's."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
+        self._nominations = nominations
         self._ledger = ledger
         self._promises = Promises(state)
+        self._requests = Requests(state, ledger)
+        """Those that stand in the binder's line."""
         self._settings: CoreSettings | None = None
         """Those by which all nodes were looked at last."""
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, dict[str, None]] = {}
+        """Nodes to look at, by shard; who had his turn last is last."""
         self._more = False
         """Whether some of them may be looked at in the next turn already."""
         self._due = Due()
@@ -92,7 +107,9 @@ class GivingWay:
         """Those that this turn's plan is to ask for."""
         self.asked: dict[str, _Asked] = {}
         self.short: dict[str, float] = {}
-        """Nodes that were found to be short, since when."""
+        """Nodes that were found to be short by more than the margin, since when."""
+        self._ripe = set[str]()
+        """Those that were for the whole grace: there it is to hold again, without a margin."""
         self._refused: dict[str, _Refused] = {}
         """Victims that the API server would not evict, by uid."""
         self._budgeted: set[str] = set()
@@ -105,7 +122,7 @@ class GivingWay:
     def node_changed(self, name: str) -> None:
         """What is lent there, or who holds what of it, may have changed."""
         if self._state.settings.offline_eviction:
-            self._changed[name] = None
+            self._changed.setdefault(self._state.shards.of(name), {})[name] = None
             self._more = True
 
     def pod_changed(self, pod: Pod) -> None:
@@ -121,6 +138,10 @@ class GivingWay:
         if node in self.short:
             self.node_changed(node)
 
+    def binder_changed(self) -> None:
+        """Nodes of a shard may be looked at that had no binder."""
+        self._more = True
+
     def budgets_changed(self) -> None:
         """Evictions may be allowed that were not."""
         for node in sorted(self._budgeted):
@@ -135,7 +156,7 @@ class GivingWay:
             return None
         if self._settings is not state.settings or self._more:
             return state.now
-        return self._due.next_at()
+        return self._due.next_at()  # nothing is due while it is off
 
     def step(self) -> None:
         """Look at nodes that changed, as far as the turn's work goes."""
@@ -143,31 +164,49 @@ class GivingWay:
         if state.paused is not None:
             return
         if self._settings is not state.settings:
-            self._begin()
-        self._changed |= dict.fromkeys(self._due.take(state.now))
-        left, blocked, shards = state.work * NODES_PER_WORK, set[str](), state.shards
-        some = list(islice(self._changed, left))
-        self._more = len(some) < len(self._changed)
-        for name in some:
-            if left <= 0 or len(self._evictions) >= EVICTIONS_PER_PLAN or len(blocked) == len(shards.names):
-                self._more = True
-                break
-            shard = shards.of(name)
-            if shard in blocked or not self._ledger.may_evict(shard, EvictionReason.GIVE_WAY):
-                blocked.add(shard)  # until one of its plans is answered
+            before, self._settings = self._settings, state.settings
+            if before is None or _of_offline(before) != _of_offline(state.settings):
+                self._begin()
+        self._more = False
+        self._requests.send(self._addressed)
+        if not state.settings.offline_eviction:
+            self._due = Due()
+            return
+        for name in self._due.take(state.now):
+            self.node_changed(name)
+        left = state.work * NODES_PER_WORK
+        for shard in list(self._changed):
+            if left <= 0 or not self._may_ask(shard):
                 continue
-            del self._changed[name]
-            left -= 1 + self._look(name)
-        if self._evictions:
-            evictions, self._evictions = self._evictions, []
-            self._ledger.evict(evictions)
-        self._more = self._more and len(blocked) < len(shards.names)
+            names = self._changed.pop(shard)
+            while names and left > 0 and len(self._evictions) < EVICTIONS_PER_PLAN:
+                name = next(iter(names))
+                del names[name]
+                left -= 1 + self._look(name)
+            if names:
+                self._changed[shard] = names
+            if self._evictions:
+                evictions, self._evictions = self._evictions, []
+                self._ledger.evict(evictions)
+        self._more = any(map(self._may_ask, self._changed))
         state.work = max(0, left // NODES_PER_WORK)
+
+    def _may_ask(self, shard: str) -> bool:
+        """Whether the shard's nodes are looked at: not before one of its plans is answered, where many are out, nor
+        while the binder has others in its line, or there is none."""
+        reason = EvictionReason.GIVE_WAY
+        return (
+            self._ledger.is_led(shard)
+            and not self._requests.has(shard, reason)
+            and self._ledger.may_evict(shard, reason)
+        )
 
     def _begin(self) -> None:
         """A term begins, or other settings hold: all nodes are looked at where offline pods hold too much."""
-        state, self._settings = self._state, self._state.settings
+        state = self._state
+        self._due = Due()
         self.short.clear()
+        self._ripe.clear()
         self._notices.clear()
         self._budgeted.clear()
         self._changed.clear()
@@ -177,7 +216,9 @@ class GivingWay:
         for name in [name for name in table.resource_names if is_lent(name)]:
             column = table.column_of[name]
             rows = (table.requested[column, : table.rows] > table.allocatable[column, : table.rows]).nonzero()[0]
-            self._changed |= dict.fromkeys(table.names[row] for row in rows.tolist() if table.nodes[row] is not None)
+            for row in rows.tolist():
+                if table.nodes[row] is not None:
+                    self.node_changed(table.names[row])
 
     # --- one node -----------------------------------------------------------------------------------------------
 
@@ -199,12 +240,14 @@ class GivingWay:
             resource: int(state.cache.table.requested[state.cache.table.column_of[resource], row]) for resource in over
         }
         margin = state.settings.offline_margin
-        if name not in self.short and not any(over[resource] > margin * held[resource] for resource in over):
+        if name not in self._ripe and not any(over[resource] > margin * held[resource] for resource in over):
+            self._over(name, told=bool(unsaid))
             return 0
         ripe = self.short.setdefault(name, state.now) + state.settings.offline_grace_s
         if state.now < ripe:
             self._due.later(name, ripe)
             return 0
+        self._ripe.add(name)
         short = self._without_leaving(name, over)
         if not short:
             return 0
@@ -239,16 +282,20 @@ class GivingWay:
         return {resource: amount for resource, amount in left.items() if amount > 0}
 
     def _leaves(self, pod: Pod) -> bool:
-        """Whether it is on its way out: terminating, marked as a victim right before that, or asked by this leader."""
+        """Whether it is on its way out: terminating, marked as a victim right before that, asked by this leader, or
+        to be asked once it is known in etcd where the pod goes that it leaves for."""
         if pod.terminating or pod.preempted:
             return True
-        state, asked = self._state, self.asked.get(pod.uid)
-        if asked is None:
-            leaves = state.evicted.outcome(pod.uid) in (ASKED, EVICTED)  # for another pod, or its queue
+        state, asked, nominated = self._state, self.asked.get(pod.uid), pod.uid in self._nominations.leaving
+        if asked is None or nominated:
+            leaves = nominated or state.evicted.outcome(pod.uid) in (ASKED, EVICTED)  # for another pod, or its queue
             if leaves and (account := state.cache.accounts.get(pod.uid)) is not None:
                 self._due.later(account.node_name, state.now + UNHEARD_S)
             return leaves
+        if asked.open:
+            return True
         if state.now < asked.until:
+            self._due.later(asked.node, asked.until)
             return True
         state.evicted.became(pod.uid, UNKNOWN)
         self._forget(pod.uid)
@@ -273,6 +320,8 @@ class GivingWay:
         state, terms = self._state, pod.offline
         if not pod.preemptible:
             return OPTED_OUT
+        if pod.labels.get(EVICTION_LABEL) == "false":
+            return LABELLED_OUT
         if terms is None or not terms.returns:
             return NO_CONTROLLER
         refused = self._refused.get(pod.uid)
@@ -313,15 +362,45 @@ class GivingWay:
                 broken=",".join(choice.broken),
             )  # fmt: skip
             state.stats.asked_to_give_way += len(choice.victims)
-            self._due.later(node.name, state.now + UNHEARD_S)
+
+    def _addressed(self, eviction: Eviction) -> Eviction | None:
+        """The request of one in the binder's line, for its end; None where that is known, or nobody is to leave now."""
+        state, uid = self._state, eviction.uid
+        pod = state.cluster.index.get(uid)
+        if uid not in self.asked or pod is None:
+            return None
+        if state.settings.offline_eviction and not pod.terminating:
+            return eviction
+        state.evicted.became(uid, EVICTED if pod.terminating else UNKNOWN)
+        self._forget(uid)
+        self._nominations.asked_by_others(uid, leaves=pod.terminating)
+        return None
 
     def answered(self, eviction: Eviction, result: EvictionResult) -> bool:
         """What became of a victim, by the binder. False: it was asked to leave for somebody else."""
         if eviction.reason != EvictionReason.GIVE_WAY:
             return False
-        state, uid, asked = self._state, eviction.uid, self.asked.get(eviction.uid)
-        self._more = self._more or bool(self._changed)
+        uid, asked = eviction.uid, self.asked.get(eviction.uid)
+        self._more = True
+        if not result.waits:
+            self._requests.ended(eviction)
+        elif (pod := self._state.cluster.index.get(uid)) is None or pod.terminating:
+            result = EvictionResult(uid, EvictionOutcome.EVICTED)  # it had its end since the binder said so
+        elif asked is not None and self._requests.again(eviction):
+            return True
+        if asked is not None:
+            asked.open = False
+            soon = result.outcome == EvictionOutcome.UNKNOWN and not result.waits
+            asked.until = self._state.now + (UNKNOWN_S if soon else UNHEARD_S)
+            self._due.later(asked.node, asked.until)
         self._promises.settle(uid)
+        self._hear(eviction, result)
+        self._nominations.asked_by_others(uid, leaves=result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE))
+        return True
+
+    def _hear(self, eviction: Eviction, result: EvictionResult) -> None:
+        """Its end, or that nobody knows it."""
+        state, uid = self._state, eviction.uid
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.evicted.became(uid, EVICTED)
@@ -334,10 +413,6 @@ class GivingWay:
                 state.evicted.became(uid, GONE)  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
                 state.evicted.became(uid, UNKNOWN)
-                if asked is not None and not result.waits:
-                    asked.until = state.now + UNKNOWN_S
-                if asked is not None:
-                    self._due.later(asked.node, asked.until)
             case _:
                 state.evicted.became(uid, REFUSED)
                 self._forget(uid)
@@ -349,7 +424,6 @@ class GivingWay:
                     facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
                     state.log("eviction_failed", level="warning", **facts)
                 self.node_changed(eviction.preemptor)
-        return True
 
     def not_asked(self, eviction: Eviction) -> bool:
         """The plan that carried the request was refused: nobody was asked by it. False: it was somebody else's."""
@@ -358,6 +432,7 @@ class GivingWay:
         self._state.evicted.became(eviction.uid, REFUSED)
         self._forget(eviction.uid)
         self._due.later(eviction.preemptor, self._state.now + UNKNOWN_S)
+        self._nominations.asked_by_others(eviction.uid, leaves=False)
         return True
 
     def _forget(self, uid: str) -> None:
@@ -367,6 +442,7 @@ class GivingWay:
     def _over(self, name: str, *, told: bool = False) -> None:
         """Enough is lent there, or there is no such node. ``told``: what was told of it holds on."""
         self.short.pop(name, None)
+        self._ripe.discard(name)
         if not told:
             self._notices.over(name)
         self._budgeted.discard(name)

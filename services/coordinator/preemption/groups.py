@@ -102,6 +102,11 @@ class _Held:
     stuck: set[str] = field(default_factory=set)
 
 
+def preemptor_of(pods: Sequence[Pod]) -> Pod:
+    """As whom waiting members preempt: an offline one binds them all."""
+    return next((pod for pod in pods if pod.offline is not None), pods[0])
+
+
 class GroupPreemptor:
     """Searches of one term by the pod group's key."""
 
@@ -342,9 +347,10 @@ class GroupPreemptor:
             if kind is not None and self._refused.get(kind) == self._stamp():
                 raise StopIteration(GroupPreemption(reason=NO_CANDIDATE))
             stuck = self._known[key].stuck if key in self._known else set()
+            judged = preemptor_of(pods)
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
-                may_evict=lambda pod: self._protected.may_evict(pods[0], pod) and pod.uid not in stuck,
+                may_evict=lambda pod: self._protected.may_evict(judged, pod) and pod.uid not in stuck,
                 leaving=self._nominations.leaves, ran=state.groups.ran,
                 spoken_for=lambda pod: pod.uid in self._nominations.leaving,
                 strict=state.settings.preemption_strict, patient=search.patient,
@@ -426,7 +432,8 @@ class GroupPreemptor:
         priority = least if group.priority is None else group.priority
         lacking = self._state.groups.lacking(key)
         stands = bool(self._state.cluster.members.get(key)) or (key in self._known and bool(self._known[key].stuck))
-        return None if stands else (first.pod_class, first.namespace, priority, least, lacking, group.topology)
+        offline = any(pod.offline is not None for pod in pods)
+        return None if stands else (first.pod_class, first.namespace, priority, least, lacking, group.topology, offline)
 
     def _stamp(self) -> Hashable:
         cluster = self._state.cluster

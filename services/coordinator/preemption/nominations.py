@@ -379,9 +379,7 @@ class Nominations:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
                 for known in waiting:
-                    for uid in known.pods if not known.asked else ():
-                        self._reporter.tell_by(uid, state.now + TOLD_AFTER_S)
-                    known.asked = True
+                    self._is_asked(known)
                 told_for = self.made.get(eviction.preemptor)
                 if told_for is not None and told_for in waiting and not told_for.counted:
                     told_for.counted = True
@@ -414,6 +412,23 @@ class Nominations:
         for known in waiting:
             if known.evicting or known.patient:
                 self.end(known)
+
+    def asked_by_others(self, uid: str, *, leaves: bool) -> None:
+        """What became of a victim that was asked to leave, and not for a pod: those who wait for its room need not ask;
+        where it stays, they do."""
+        if leaves:
+            self._promises.settle(uid)
+        for known in list(self.leaving.get(uid, ())):
+            if leaves:
+                self._is_asked(known)
+            elif known.evicting:
+                self._evict(known, (uid,))
+
+    def _is_asked(self, known: Making) -> None:
+        """A victim was asked to leave: soon people are to be told where the pods go."""
+        for uid in known.pods if not known.asked else ():
+            self._reporter.tell_by(uid, self._state.now + TOLD_AFTER_S)
+        known.asked = True
 
     def not_asked(self, eviction: Eviction) -> None:
         """The plan that carried the request was refused: nobody was asked to leave by it."""

@@ -3,13 +3,15 @@ API server counts an eviction when it is made."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from services.coordinator.core.state import State
 from shared.model.pod import Pod
 from shared.scheduling.preemption.budgets import covers
 
 
 class Promises:
-    """One term's, counted in ``ClusterState.promised``."""
+    """One term's of who chooses victims, counted in ``ClusterState.promised`` beside those of others."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -18,11 +20,13 @@ class Promises:
 
     def make(self, pod: Pod) -> None:
         """The pod is to leave: it counts until it was asked, or is not to be."""
+        if pod.uid in self._of:
+            return
         cluster = self._state.cluster
         for budget in cluster.budgets:
             if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:
                 key = budget.namespace, budget.name
-                cluster.promised.setdefault(key, set()).add(pod.name)
+                cluster.promised.setdefault(key, Counter())[pod.name] += 1
                 self._of.setdefault(pod.uid, (pod.name, []))[1].append(key)
                 self._state.budgets_version += 1
 
@@ -31,7 +35,9 @@ class Promises:
         name, keys = self._of.pop(uid, ("", ()))
         promised = self._state.cluster.promised
         for key in keys:
-            promised[key].discard(name)
+            promised[key][name] -= 1
+            if not promised[key][name]:
+                del promised[key][name]
             if not promised[key]:
                 del promised[key]
             self._state.budgets_version += 1

@@ -24,17 +24,24 @@ class Protected:
         counts, no online pod leaves for an offline one, and no offline one before its time."""
         if not self._state.settings.offline_preemption:
             return pod.preemptible
+        if pod.offline is not None and pod.preemptible and (left_s := self._left_s(pod)):
+            account = self._state.cache.accounts.get(pod.uid)
+            if account is not None:
+                self._due.later(account.node_name, self._state.now + left_s)
+        return self.would_evict(preemptor, pod)
+
+    def would_evict(self, preemptor: Pod, pod: Pod) -> bool:
+        """The same, asked by somebody who does not wait for it."""
+        if not self._state.settings.offline_preemption:
+            return pod.preemptible
         if pod.offline is None:
             return pod.preemptible and preemptor.offline is None
-        return pod.preemptible and not self._not_yet(pod)
+        return pod.preemptible and not self._left_s(pod)
 
-    def _not_yet(self, pod: Pod) -> bool:
+    def _left_s(self, pod: Pod) -> float:
+        """For how long yet an offline pod stays."""
         state = self._state
-        left_s = protected_s(pod, state.now + (state.epoch or 0.0), state.settings.offline_min_runtime_s)
-        account = state.cache.accounts.get(pod.uid)
-        if left_s and account is not None:
-            self._due.later(account.node_name, state.now + left_s)
-        return left_s > 0
+        return protected_s(pod, state.now + (state.epoch or 0.0), state.settings.offline_min_runtime_s)
 
     def take(self) -> list[str]:
         """Nodes where somebody may be evicted now who was asked about before."""

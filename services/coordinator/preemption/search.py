@@ -39,7 +39,7 @@ from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.reasons import UNSCHEDULABLE
 
 TRIES_KEPT = 16
-"""Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
+"""Kinds of preemptors (class, priority, whether offline) of which is remembered what a dry run gave on each node."""
 
 KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
 """Remembered answers that are looked up in one unit of the turn's work, and in the time of one dry run."""
@@ -109,7 +109,7 @@ class Preemptor:
         self._begun = 0
         self._full: ParkedGroup | None = None
         """The group for whose members there was no room in this turn."""
-        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
+        self._tries: OrderedDict[tuple[PodClass, int, bool], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Preemptor:
         own = (pod.nominated_node or pod.group) and node in cluster.nominated  # it does not yield to all of them
         if own or state.constraints.prefiltered(pod).rules or self._holds_groups(node):
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
-        kind = pod.pod_class, pod.priority
+        kind = pod.pod_class, pod.priority, pod.offline is not None
         tries = self._tries.get(kind)
         if tries is None:
             tries = self._tries[kind] = {}
@@ -303,7 +303,7 @@ class Preemptor:
             standing,
             pod.priority,
             lambda other: self.protected.may_evict(pod, other) and (not pod.group or other.group != pod.group),
-            self._spares,
+            self.spares,
         )
         if not possible:
             return None, (NO_VICTIMS,)
@@ -313,7 +313,7 @@ class Preemptor:
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
 
-    def _spares(self, pod: Pod) -> int | None:
+    def spares(self, pod: Pod) -> int | None:
         """How many members the gang of an offline pod can do without, beside those that leave; it goes whole else."""
         groups, index = self._state.groups, self._state.cluster.index
         members = groups.members.get(pod.group) if pod.offline is not None else None

@@ -90,12 +90,15 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
 
 def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]:
     """Limits of what no node has: most often a name that is misspelt. While there is no node nothing is known, and what
-    is lent may be none for a while."""
+    is lent may be none for a while: a name of that is a mistake where another domain's is lent."""
     if not any(tree.capacity.values()):
         return
     queue, there = node.queue, [name for name, amount in tree.capacity.items() if amount]
+    lent = {name.rpartition("/")[2] for name in there if is_lent(name)}
     for field, limits in (("maximum", queue.maximum), ("borrowingLimit", queue.borrowing or {})):
-        for name in sorted(name for name in limits.keys() - set(there) if not is_lent(name)):
+        for name in sorted(
+            name for name in limits.keys() - set(there) if not is_lent(name) or name.rpartition("/")[2] in lent
+        ):
             close = get_close_matches(name, there, n=1)
             meant = f"did you mean {close[0]}?" if close else "correct the name, or add nodes that have it"
             yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"

@@ -17,6 +17,7 @@ from shared.model.pod_group import PodGroup
 from shared.model.resources import at_least_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
 from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking, Question, group_helps
+from shared.scheduling.explain.preemption import PLAIN, Rules
 from shared.scheduling.explain.words import CHANGES
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
@@ -106,7 +107,7 @@ def explain_group(
     pending: Sequence[Pod],
     bound: Sequence[Pod] = (),
     *,
-    strict_budgets: bool = False,
+    rules: Rules = PLAIN,
 ) -> dict[str, Any]:
     """The answer, as JSON. ``pending`` in the order in which members are tried; ``bound``: also those on their way."""
     attempt, trial = explore(state, feasibility, group, pending, bound)
@@ -117,7 +118,7 @@ def explain_group(
     failed = tuple(_failed(asked, one, lacking) for one in kinds)
     preemption = None
     if lacking and group.gang and kinds:
-        preemption = _victims(state, feasibility, group, pending, bound, strict=strict_budgets)
+        preemption = _victims(state, feasibility, group, pending, bound, rules)
     unlabelled = _unlabelled(state, group)
     helps = _helps(asked, kinds, lacking, minimum) if lacking and not unlabelled else ()
     change = unlabelled or _change(asked, failed, helps, lacking)
@@ -250,10 +251,11 @@ def _victims(
     group: PodGroup,
     pending: Sequence[Pod],
     bound: Sequence[Pod],
-    *,
-    strict: bool,
+    rules: Rules,
 ) -> GroupVictims:
-    search, left = search_group(state, feasibility, group, pending, bound, strict=strict), WORK_OF_PREEMPTION
+    strict, may_evict = rules.strict_budgets, rules.may_evict
+    search = search_group(state, feasibility, group, pending, bound, strict=strict, may_evict=may_evict)
+    left = WORK_OF_PREEMPTION
     while left > 0:
         try:
             left -= next(search)

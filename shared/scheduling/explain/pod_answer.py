@@ -15,7 +15,7 @@ from shared.model.pod import POLICY_ANNOTATION, Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.devices_why import devices_why
 from shared.scheduling.explain.explanation import explain_nodes
-from shared.scheduling.explain.preemption import NODES_TRIED, explain_preemption
+from shared.scheduling.explain.preemption import NODES_TRIED, PLAIN, Rules, explain_preemption
 from shared.scheduling.explain.zones_why import zones_why
 from shared.scheduling.gates import gate_rejection, unsupported_text
 from shared.scheduling.state.cluster_state import ClusterState
@@ -78,7 +78,7 @@ def add_verdicts(
     feasibility: FeasibilityCache,
     pod: Pod,
     *,
-    strict_budgets: bool = False,
+    rules: Rules = PLAIN,
     nodes_tried: int = NODES_TRIED,
 ) -> None:
     """Every node's verdict into ``answer``, and where no node takes the pod, what preemption would do."""
@@ -91,5 +91,5 @@ def add_verdicts(
     if pod.pod_class.needs is not None and (zones := zones_why(state, pod)):
         answer["zones"] = zones
     if not nodes.feasible and nodes.nodes:
-        found = explain_preemption(state, feasibility, pod, strict_budgets=strict_budgets, nodes_tried=nodes_tried)
+        found = explain_preemption(state, feasibility, pod, rules=rules, nodes_tried=nodes_tried)
         answer["preemption"] = msgspec.to_builtins(found)

@@ -8,6 +8,8 @@ earlier, and what it finds is checked again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -55,7 +57,7 @@ class PreemptionAnswer(Struct, frozen=True):
     """``helps``: whether some node would be opened. ``summary``: one sentence; where nothing helps kube-scheduler's.
 
     ``curable``: resolvable nodes, which evicting may open, of which ``tried`` were tried; ``protected``: pods of lower
-    priority on those that opted out. ``candidates``: the best first.
+    priority on those that may not leave for it. ``candidates``: the best first.
     """
 
     helps: bool
@@ -67,15 +69,28 @@ class PreemptionAnswer(Struct, frozen=True):
     candidates: tuple[PreemptionCandidate, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a leader judges victims by. ``strict_budgets``: no budget may be broken; ``may_evict``: whether a pod of
+    lower priority may leave; ``spares``: how many members its gang can do without, where it goes whole else."""
+
+    strict_budgets: bool = False
+    may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
+    spares: Callable[[Pod], int | None] = lambda _: None
+
+
+PLAIN = Rules()
+
+
 def explain_preemption(
     state: ClusterState,
     feasibility: FeasibilityCache,
     pod: Pod,
     *,
-    strict_budgets: bool = False,
+    rules: Rules = PLAIN,
     nodes_tried: int = NODES_TRIED,
 ) -> PreemptionAnswer:
-    """What preemption would do. ``strict_budgets``: no budget may be broken, as the setting says. Nothing is changed.
+    """What preemption would do. Nothing is changed.
 
     For pods that some node takes the answer is meaningless: nobody preempts for them.
     """
@@ -92,16 +107,16 @@ def explain_preemption(
         tried += 1
         dry_run = DryRun(state, feasibility, prefiltered, row)
         lower = [other for other in state.index.pods_on(dry_run.node_name) if other.priority < pod.priority]
-        possible = victim_units(state, lower, pod.priority, lambda other: other.preemptible)
-        protected += sum(1 for other in lower if not other.preemptible)
+        possible = victim_units(state, lower, pod.priority, rules.may_evict, rules.spares)
+        protected += sum(1 for other in lower if not rules.may_evict(other))
         candidate = select_victims(dry_run, possible, state) if possible else None
         if candidate is not None:
             found.append(candidate)
         else:
             rejection = dry_run.rejection() if possible else None
             reasons.update(rejection.reasons if rejection is not None else (NO_VICTIMS,))
-    allowed = [one for one in found if not (one.violations and strict_budgets)]
-    shown = tuple(_shown(one, allowed=not (one.violations and strict_budgets)) for one in _ordered(allowed, found))
+    allowed = [one for one in found if not (one.violations and rules.strict_budgets)]
+    shown = tuple(_shown(one, allowed=one in allowed) for one in _ordered(allowed, found))
     if allowed:
         best = best_candidates(allowed)
         chosen, others = best[0], len(best) - 1

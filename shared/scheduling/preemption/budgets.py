@@ -28,7 +28,7 @@ def by_budget(pods: Iterable[Pod], state: ClusterState) -> tuple[list[Pod], list
     """(pods whose eviction violates a budget, the others), in order; each eviction uses up what budgets allow, and so
     do those that are decided and not made yet."""
     budgets = state.budgets
-    counted = [budget.disrupted | state.promised.get((budget.namespace, budget.name), set()) for budget in budgets]
+    counted = [{*budget.disrupted, *state.promised.get((budget.namespace, budget.name), ())} for budget in budgets]
     allowed = [
         budget.allowed - len(names) + len(budget.disrupted) for budget, names in zip(budgets, counted, strict=True)
     ]

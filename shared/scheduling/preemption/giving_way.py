@@ -204,7 +204,7 @@ class _Budgets:
         self._release = cluster.release
         self._of = [budget for budget in cluster.budgets if budget.namespace in namespaces]
         self._names: list[set[str]] = [
-            {*budget.disrupted} | cluster.promised.get((budget.namespace, budget.name), set()) for budget in self._of
+            {*budget.disrupted, *cluster.promised.get((budget.namespace, budget.name), ())} for budget in self._of
         ]
         self._left = [
             budget.allowed - len(names) + len(budget.disrupted)

@@ -13,7 +13,7 @@ def started_at(pod: Pod) -> float | None:
     """Seconds since 1970; None: it has not started, or nobody can say when."""
     try:
         return datetime.fromisoformat(pod.start_time).timestamp() if pod.start_time else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -52,5 +52,5 @@ def works_since(pod: Pod) -> str:
     terms = pod.offline
     if terms is None or not (terms.saved or terms.restart_s) or (started := started_at(pod)) is None:
         return pod.start_time
-    since = max(started, terms.saved) - terms.restart_s
+    since = max(0.0, max(started, terms.saved) - terms.restart_s)
     return datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

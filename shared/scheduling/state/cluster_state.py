@@ -88,9 +88,9 @@ class ClusterState:
         self.nominations = 0
         self._renominated_at: dict[str, int] = {}
         self._nominated_room = NominatedRoom(self.table, self.nominated, self.renominated_since)
-        self.promised: dict[tuple[str, str], set[str]] = {}
-        """By a budget's namespace and name: pods that it covers and that are to be evicted, and were not yet, by name;
-        what it says it allows does not count those."""
+        self.promised: dict[tuple[str, str], Counter[str]] = {}
+        """By a budget's namespace and name: pods that it covers and that are to be evicted, and were not yet, by name,
+        for how many reasons; what it says it allows does not count those."""
         self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
         self.renominated: dict[str, None] | None = None

@@ -195,12 +195,12 @@ def test_a_member_that_may_not_leave_excuses_the_second_gang():
 BATCH = "kubernetes.io/batch-cpu"
 
 
-@pytest.mark.parametrize(("lent", "unjust"), [("1500", 0), ("2000", 1)])
-def test_an_offline_victim_for_nobody_is_just_only_where_less_is_lent_than_pods_hold(lent: str, unjust: int):
+@pytest.mark.parametrize(("lent", "unjust"), [("1500", 0), ("2000", 1), ("0", 0), (None, 1)])
+def test_an_offline_victim_for_nobody_is_just_only_where_less_is_lent_than_pods_hold(lent: str | None, unjust: int):
     history = GroupHistory()
     history.node("n1", {**ROOM, BATCH: "2000"})
     history.pod("a", {"cpu": "0", BATCH: "1000"}).bind("a", "n1").pod("b", {"cpu": "0", BATCH: "1000"}).bind("b", "n1")
-    history.wait(60).node("n1", {**ROOM, BATCH: lent}).wait(60)
+    history.wait(60).node("n1", ROOM if lent is None else {**ROOM, BATCH: lent}).wait(60)
     assert history.evicted("a").report().units.evictions_unjust == unjust
 
 
@@ -211,4 +211,13 @@ def test_of_one_priority_an_online_pod_may_evict_an_offline_one_and_no_other(onl
     if not online:
         history.annotate("Pod", "peer", **{"volcano.sh/qos-level": "BE"})
     history.nominated("peer", "n1").evicted("a").bind("peer", "n1")
+    assert history.report().units.evictions_unjust == unjust
+
+
+@pytest.mark.parametrize(("other", "unjust"), [("BE", 0), ("LS", 1)])
+def test_of_marks_that_contradict_each_other_the_more_protected_counts(other: str, unjust: int):
+    history = GroupHistory()
+    history.node("n1", ROOM).pod("a")
+    history.annotate("Pod", "a", **{"conclave.io/qos": "offline", "volcano.sh/qos-level": other})
+    history.bind("a", "n1").pod("peer").nominated("peer", "n1").evicted("a").bind("peer", "n1")
     assert history.report().units.evictions_unjust == unjust

@@ -60,14 +60,24 @@ def test_times_are_read_with_their_zone() -> None:
 @pytest.mark.parametrize("name", ["restart_seconds", "min_runtime_seconds", "checkpoint_interval_seconds"])
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e300", f"{MOST_S + 1}", "1_0h"])
 def test_a_number_that_is_none_is_named_and_counts_as_not_said(name: str, text: str) -> None:
-    found = terms(**{name: text})
+    found = terms(**{name: text})  # type: ignore[arg-type]
     assert (found.restart_s, found.min_runtime_s, found.saves_every_s) == (0.0, None, None)
     assert f"metadata.annotations[conclave.io/{name.replace('_', '-')}]: {text!r}" in found.doubt
     assert "seconds from 0" in found.doubt
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "2026-11-29", "2026-11-29T01:00:00", "0001-01-01T00:00:00Z", "9" * 99]
+    "text",
+    [
+        "",
+        "yesterday",
+        "2026-11-29",
+        "2026-11-29T01:00:00",
+        "0001-01-01T00:00:00Z",
+        "9" * 99,
+        "9999-12-31T23:59:59-01:00",
+        "9999-12-31T23:59:59Z",
+    ],
 )
 def test_a_time_that_is_none_or_has_no_zone_is_named(text: str) -> None:
     found = terms(last_checkpoint=text)

@@ -7,22 +7,35 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core import core
+from services.coordinator.core.events import BinderChanged, PlanFailed
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
+from services.coordinator.preemption.giving_way import (
+    AGAIN_S,
+    LABELLED_OUT,
+    LONGEST_AGAIN_S,
+    NO_CONTROLLER,
+    OPTED_OUT,
+    UNHEARD_S,
+    GivingWay,
+)
+from services.coordinator.preemption.requests import STUCK_S
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
+from shared.model.offline import EVICTION_LABEL
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
+from shared.scheduling.shards import Shards
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
-from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, offline
+from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, at, offline
 
 ON = CoreSettings(validate=True, offline_eviction=True)
 
@@ -55,7 +68,7 @@ def four() -> list[PodBuilder]:
 
 
 def stay(scene: Scene) -> list[str]:
-    return [dict(log.facts)["reason"] for log in scene.of(Log) if log.event == "offline_pods_stay"]
+    return [str(dict(log.facts)["reason"]) for log in scene.of(Log) if log.event == "offline_pods_stay"]
 
 
 def test_as_many_leave_as_must_and_at_once() -> None:
@@ -104,6 +117,186 @@ def test_nobody_leaves_before_the_grace_is_over_nor_where_it_ends_by_itself() ->
     assert not scene.evicted
     scene.run(until_s=2)
     assert len(scene.evicted) == 2
+
+
+def test_the_grace_begins_anew_where_no_more_than_the_margin_is_missing_meanwhile() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=60.0))
+    lend(scene, "n0", 7000)
+    scene.run(until_s=1)
+    lend(scene, "n0", 7900)
+    scene.run(until_s=600)
+    assert not scene.evicted
+    lend(scene, "n0", 7000)
+    scene.run(until_s=59)
+    assert not scene.evicted
+    scene.run(until_s=2)
+    assert len(scene.evicted) == 1
+
+
+def test_after_the_grace_it_is_to_hold_again_and_not_within_the_margin_alone() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=10.0))
+    scene.budget_forbids = {f"uid-p{number}" for number in range(4)}
+    lend(scene, "n0", 7000)
+    scene.run(until_s=15)
+    lend(scene, "n0", 7900)
+    scene.budget_forbids = set()
+    scene.run(until_s=LONGEST_AGAIN_S)
+    assert len(scene.evicted) == 1
+
+
+def switch(scene: Scene, settings: CoreSettings, number: int = 1) -> None:
+    scene.control = replace(scene.control, settings=settings, settings_number=number)
+    scene.inbox.append(scene.control)
+    scene.run()
+
+
+@pytest.mark.parametrize("pending", ["a refusal", "a grace", "a protected time", "a victim not heard of"])
+def test_once_it_is_switched_off_nobody_leaves_whatever_was_pending(pending: str) -> None:
+    grace_s, runtime_s = 30.0 * (pending == "a grace"), 130.0 * (pending == "a protected time")
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=grace_s, offline_min_runtime_s=runtime_s))
+    if pending == "a refusal":
+        scene.budget_forbids = {f"uid-p{number}" for number in range(4)}
+    scene.hold_plans = pending == "a victim not heard of"
+    lend(scene, "n0", 4500)
+    scene.run(until_s=10)
+    if scene.hold_plans:
+        scene.hold_plans = False
+        scene.unknown_evictions = 2
+        scene.inbox.append(scene.bind(scene.held_plans.pop()))
+        scene.deliver(scene.inbox.popleft())
+    switch(scene, CoreSettings(validate=True))
+    scene.budget_forbids = set()
+    lend(scene, "n0", 4400)
+    scene.run(until_s=3 * LONGEST_AGAIN_S)
+    assert not scene.evicted
+    switch(scene, ON, 2)
+    scene.run(until_s=1)
+    assert len(scene.evicted) == 2
+
+
+def test_a_setting_of_something_else_starts_no_grace_anew_and_repeats_nothing() -> None:
+    scene = lent(*four(), settings=replace_settings(offline_grace_s=30.0))
+    lend(scene, "n0", 4500)
+    scene.run(until_s=20)
+    switch(scene, replace_settings(offline_grace_s=30.0, gang_timeout_s=77.0))
+    scene.run(until_s=11)
+    assert len(scene.evicted) == 2
+
+
+@pytest.mark.parametrize("slow", ["0", "1"])
+def test_a_shard_whose_binder_does_not_answer_holds_up_no_other(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "WORK_PER_TURN", 8)
+    monkeypatch.setattr(core, "LEAST_WORK", 8)
+    shards = Shards(("0", "1"), 5)
+    scene = Scene(agents=1, settings=ON, shards=shards)
+    scene.core.state.epoch = NOW - scene.now
+    names = [f"n{number}" for number in range(60)]
+    for name in names:
+        lend(scene, name, 8000)
+        scene.add_pod(offline(f"p-{name}", 4000).on(name).pod())
+    scene.begin()
+    scene.run()
+    scene.hold_plans = True
+    for name in sorted(names, key=lambda name: shards.of(name) != slow):
+        lend(scene, name, 0)
+    for _ in range(100):
+        scene.run(until_s=1)
+        for plan in [plan for plan in scene.held_plans if shards.of(plan.evictions[0].node) != slow]:
+            scene.held_plans.remove(plan)
+            scene.inbox.append(scene.bind(plan))
+    assert sorted(scene.evicted) == sorted(f"uid-p-{name}" for name in names if shards.of(name) != slow)
+    scene.hold_plans = False
+    while scene.held_plans:
+        scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
+        scene.run(until_s=1)
+    assert len(scene.evicted) == len(names)
+
+
+def answer(scene: Scene, waiting: int) -> None:
+    """The binder has asked all but so many victims, which stand in its line."""
+    scene.waiting_evictions = waiting
+    plans, scene.held_plans = scene.held_plans, []
+    scene.inbox.extend(map(scene.bind, plans))
+    scene.run(until_s=2)
+
+
+def test_of_those_in_the_binder_s_line_the_end_is_heard_before_others_are_asked() -> None:
+    scene = lent(*four(), nodes=2)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/b", BUDGET))
+    scene.hold_plans = True
+    lend(scene, "n0", 0)
+    scene.run()
+    assert sum(len(plan.evictions) for plan in scene.held_plans) == 4
+    late = offline("late", 4000).on("n1").pod()
+    scene.add_pod(late)
+    scene.run()
+    for waiting in (3, 2, 2):
+        answer(scene, waiting)
+        (names,) = scene.core.state.cluster.promised.values()
+        assert len(names) == len(scene.core.giving_way.asked) == waiting
+    scene.run(until_s=UNHEARD_S)
+    assert len(scene.core.giving_way.asked) == 2
+    answer(scene, 0)
+    assert len(scene.evicted) == len(set(scene.evicted)) == 4
+    assert len([event for event in scene.of(EmitEvent) if event.reason == "GaveWay"]) == 4
+    assert scene.core.state.stats.gave_way == 4
+    assert not scene.core.state.cluster.promised
+
+
+def test_a_binder_that_only_says_that_they_wait_is_not_waited_for_for_ever() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 6000)
+    scene.run()
+    began = scene.now
+    while scene.core.state.stats.asked_to_give_way == 1:
+        answer(scene, 1)
+        assert scene.now < began + STUCK_S + 2 * UNHEARD_S
+    assert scene.now >= began + STUCK_S
+    scene.hold_plans = False
+    answer(scene, 0)
+    assert len(scene.evicted) == 1
+
+
+def test_switched_off_those_in_the_binder_s_line_are_not_asked_for_again() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 0)
+    scene.run()
+    scene.waiting_evictions = 4
+    scene.inbox.append(scene.bind(scene.held_plans.pop()))
+    scene.inbox.append(replace(scene.control, settings=CoreSettings(validate=True), settings_number=1))
+    scene.run(batch=2, until_s=600)
+    assert not scene.held_plans
+    assert not scene.core.giving_way.asked
+
+
+def test_without_a_binder_nobody_is_chosen_and_those_that_must_leave_once_there_is_one() -> None:
+    scene = lent(*four())
+    scene.inbox.append(BinderChanged("", 0))
+    lend(scene, "n0", 6000)
+    scene.run(until_s=20)
+    lend(scene, "n0", 8000)
+    scene.run(until_s=70)
+    scene.inbox.append(BinderChanged("http://binder", 4))
+    scene.run(until_s=5)
+    assert not any(plan.evictions for plan in scene.plans)
+    scene.inbox.append(BinderChanged("", 0))
+    lend(scene, "n0", 4500)
+    scene.run(until_s=20)
+    scene.inbox.append(BinderChanged("http://binder", 5))
+    scene.run(until_s=5)
+    assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_while_nobody_has_answered_for_whom_it_asked_nobody_else_is_asked() -> None:
+    scene = lent(*four())
+    scene.hold_plans = True
+    lend(scene, "n0", 6000)
+    scene.run(until_s=10)
+    scene.change_pod("uid-p1", offline=offline("p1", last_checkpoint=at(0)).pod().offline)
+    scene.run(until_s=2 * UNHEARD_S)
+    assert {eviction.uid for plan in scene.plans for eviction in plan.evictions} == {"uid-p0"}
 
 
 def replace_settings(**changes: float | bool) -> CoreSettings:
@@ -193,6 +386,70 @@ def test_who_is_asked_to_leave_for_another_pod_already_counts_as_leaving() -> No
     assert scene.evicted == [victim]
 
 
+BUDGET = DisruptionBudget("default", "b", LabelSelector(), 5)
+
+
+def wanted_twice(*, nominated_first: bool) -> Scene:
+    """Of an only victim under a budget, lent and plain CPU are wanted: the one for its node, the other for a pod."""
+    scene = lent(offline("v", 4000).cpu("3"), offline("w", 4000, ran_s=900))
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/b", BUDGET))
+    scene.run()
+    scene.hold_plans = True
+    scene.slow_stores = int(nominated_first)
+    online = make_pod("online").cpu("3").priority(100).pod()
+    if nominated_first:
+        scene.add_pod(online)
+        scene.run()
+        lend(scene, "n0", 4000)
+        scene.run()
+    else:
+        lend(scene, "n0", 4000)
+        scene.run()
+        scene.add_pod(online)
+    scene.run(until_s=3)
+    assert {uid for plan in scene.held_plans for eviction in plan.evictions for uid in [eviction.uid]} == {"uid-v"}
+    assert "uid-v" in scene.core.nominations.leaving
+    assert scene.core.state.cluster.promised
+    return scene
+
+
+def let_go(scene: Scene) -> None:
+    scene.hold_plans = False
+    while scene.held_plans:
+        scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
+
+
+@pytest.mark.parametrize("nominated_first", [False, True])
+def test_a_victim_of_its_node_and_of_a_pod_is_asked_once_and_counted_once(nominated_first: bool) -> None:
+    scene = wanted_twice(nominated_first=nominated_first)
+    let_go(scene)
+    scene.run(until_s=5)
+    assert scene.evicted == ["uid-v"]
+    assert sum(len(plan.evictions) for plan in scene.plans) == 1
+    assert scene.bindings == [("uid-online", "n0")]
+    assert not scene.core.state.cluster.promised
+
+
+@pytest.mark.parametrize("what", ["refused", "unknown", "plan refused"])
+def test_a_pod_asks_itself_for_a_victim_that_was_let_stay_for_its_node(what: str) -> None:
+    scene = wanted_twice(nominated_first=False)
+    lend(scene, "n0", 8000)
+    scene.run()
+    scene.budget_forbids = {"uid-v"} if what == "refused" else set()
+    scene.unknown_evictions = int(what == "unknown")
+    if what == "plan refused":
+        (plan,) = scene.held_plans
+        scene.held_plans.clear()
+        scene.inbox.append(PlanFailed(plan.plan_id, "bad_request", refused=True))
+    let_go(scene)
+    scene.run(until_s=1)
+    scene.budget_forbids = set()
+    scene.run(until_s=60)
+    assert scene.evicted == ["uid-v"]
+    assert scene.bindings == [("uid-online", "n0")]
+    assert not scene.core.state.cluster.promised
+
+
 def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
     bare, willing = offline("bare", 4000, ran_s=1, owned=False), offline("w", 4000, owned=False, preemptible="true")
     scene = lent(bare, willing)
@@ -201,6 +458,26 @@ def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
     assert scene.evicted == ["uid-w"]
     short = f"less is lent than offline pods hold ({CPU}: 4000)"
     assert stay(scene) == [f"{short}, and nobody else may leave: default/bare: {NO_CONTROLLER}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "labels", "why"),
+    [
+        ({}, {EVICTION_LABEL: "false"}, LABELLED_OUT),
+        ({"preemptible": "true"}, {EVICTION_LABEL: "false"}, LABELLED_OUT),
+        ({"preemptible": "false"}, {EVICTION_LABEL: "true"}, OPTED_OUT),
+    ],
+)
+def test_who_says_that_it_does_not_give_way_stays_and_that_is_told(
+    said: dict[str, str], labels: dict[str, str], why: str
+) -> None:
+    pod = offline("a", 4000, **said)  # type: ignore[arg-type]
+    scene = lent(pod.set(labels=labels))
+    lend(scene, "n0", 0)
+    scene.run(until_s=60)
+    assert not scene.evicted
+    (told,) = stay(scene)
+    assert told.endswith(f"default/a: {why}")
 
 
 def test_who_is_protected_leaves_once_its_time_is_over() -> None:
@@ -220,7 +497,7 @@ def test_an_unreadable_annotation_is_named_once_and_counts_as_not_said() -> None
     lend(scene, "n0", 3900)
     scene.run()
     (log,) = [log for log in scene.of(Log) if log.event == "offline_terms_unread"]
-    assert dict(log.facts)["reason"].startswith("metadata.annotations[conclave.io/last-checkpoint]: 'yesterday'")
+    assert str(dict(log.facts)["reason"]).startswith("metadata.annotations[conclave.io/last-checkpoint]: 'yesterday'")
 
 
 def test_a_budget_that_allows_no_eviction_is_not_tried_and_one_that_does_again_is_at_once() -> None:

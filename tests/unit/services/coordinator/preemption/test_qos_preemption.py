@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.inspect.explain import explain
+from services.coordinator.inspect.group_explain import explain_group
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source
 from tests.builders import PodBuilder, make_node, make_pod
@@ -172,3 +174,84 @@ def test_who_is_protected_is_preempted_once_its_time_is_over() -> None:
 
 def replace_settings(min_runtime_s: float) -> CoreSettings:
     return CoreSettings(validate=True, offline_preemption=True, offline_min_runtime_s=min_runtime_s)
+
+
+@pytest.mark.parametrize("mark", [{}, {"koordinator.sh/qosClass": "BE"}])
+@pytest.mark.parametrize("first", ["online", "offline"])
+@pytest.mark.parametrize("gang", [False, True])
+def test_what_is_known_of_an_online_pod_is_not_said_of_an_offline_one_nor_the_reverse(
+    first: str, gang: bool, mark: dict[str, str]
+) -> None:
+    """They are of one class and priority, and differ in their QoS alone."""
+    scene = full(online("running", priority=-10))
+    scene.keep_victims = True
+    lowly = offline("p", priority=100, owned=False).pod()
+    if mark:
+        lowly = make_pod("p").cpu("3").priority(100).set(labels=mark).pod()
+    assert lowly.offline is not None
+    pods = {"online": online("q", priority=100).pod(), "offline": replace(lowly, start_time="")}
+    for name in sorted(pods, key=lambda name: name != first):
+        pod = pods[name]
+        if gang:
+            key = f"{Source.PLUGINS.value}:default/{name}"
+            group = PodGroup(key, Source.PLUGINS, "default", name, gang=True, min_count=1)
+            scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", f"default/{name}", group))
+            pod = replace(pod, group=key)
+        scene.add_pod(pod)
+    scene.run(batch=50, until_s=15)
+    assert scene.evicted == ["uid-running"]
+    assert [uid for uid, pod in scene.pods.items() if pod.nominated_node] == ["uid-q"]
+
+
+def test_a_gang_of_which_one_member_is_offline_preempts_no_online_pod() -> None:
+    scene = full(online("one"), online("two"))
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    scene.add_pod(replace(online("first", priority=100).pod(), group=key))
+    scene.add_pod(replace(offline("second", priority=100, owned=False).pod(), group=key, start_time=""))
+    scene.run(until_s=15)
+    assert not scene.evicted
+
+
+@pytest.mark.parametrize(
+    ("stands", "waits", "ran_s", "told"),
+    [
+        (offline("a"), offline("p"), 0.0, ""),
+        (online("a"), offline("p", priority=1000), 0.0, ""),
+        (offline("a"), online("p"), 130.0, ""),
+        (offline("a"), online("p"), 0.0, "would evict default/a from n0"),
+        (offline("a"), offline("p", priority=1), 0.0, "would evict default/a from n0"),
+    ],
+    ids=["of its own", "an online one", "a protected one", "an online pod's equal", "below it"],
+)
+def test_what_is_explained_is_what_is_done(stands: PodBuilder, waits: PodBuilder, ran_s: float, told: str) -> None:
+    scene = full(stands, settings=replace_settings(ran_s))
+    scene.hold_plans = True
+    scene.add_pod(replace(waits.pod(), start_time=""))
+    scene.run(until_s=2)
+    answer = explain(scene.core, replace(waits.pod(), start_time=""), {}, scene.now)["preemption"]
+    asked = {eviction.uid for plan in scene.plans for eviction in plan.evictions}
+    assert answer["summary"].startswith(told or "0/1 nodes are available")
+    assert answer["helps"] is bool(told)
+    assert asked == ({"uid-a"} if told else set())
+
+
+@pytest.mark.parametrize("offline_member", [False, True])
+def test_what_is_explained_of_a_gang_is_what_is_done(offline_member: bool) -> None:
+    scene = full(online("one"), online("two"))
+    scene.hold_plans = True
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    second = offline("second", priority=100, owned=False) if offline_member else online("second", priority=100)
+    for pod in (online("first", priority=100), second):
+        scene.add_pod(replace(pod.pod(), group=key, start_time=""))
+    scene.run(until_s=2)
+    asked = {eviction.uid for plan in scene.plans for eviction in plan.evictions}
+    answer = explain_group(scene.core, "default", "g")
+    assert answer is not None
+    assert answer.now is not None
+    assert answer.now.preemption is not None
+    assert answer.now.preemption.helps is not offline_member
+    assert asked == (set() if offline_member else {"uid-one", "uid-two"})

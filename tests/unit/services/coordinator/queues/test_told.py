@@ -6,6 +6,7 @@ from services.coordinator.core.instructions import PatchCondition, TellQueue
 from services.coordinator.queues.status import QueueReporter
 from shared.model.cluster_events import ObjectChanged
 from shared.model.queue import Queue
+from tests.builders import make_node
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus, gang, put, scene_with
 from tests.unit.services.coordinator.scene import Scene
 
@@ -102,6 +103,18 @@ def test_a_limit_of_what_is_lent_is_no_mistake_while_nothing_is() -> None:
     scene = scene_with(Queue("a", maximum={"kubernetes.io/batch-cpu": 4000}))
     scene.run(until_s=10)
     assert consistent(scene, "a")[0] == "True"
+
+
+def test_a_limit_of_what_is_lent_under_another_domain_is_told() -> None:
+    limits = {"kuberntes.io/batch-cpu": 3000, "kubernetes.io/batch-memory": 5}
+    scene = scene_with(Queue("a", maximum=limits))
+    scene.add_node(make_node("lends").allocatable(**{"kubernetes.io/batch-cpu": "8000"}).node())
+    scene.run(until_s=10)
+    status, reason, text = consistent(scene, "a")
+    assert (status, reason) == ("False", "UnknownResource")
+    assert "spec.maximum[kuberntes.io/batch-cpu]" in text
+    assert "did you mean kubernetes.io/batch-cpu?" in text
+    assert "batch-memory" not in text
 
 
 def test_while_there_is_no_node_no_resource_is_called_unknown() -> None:

@@ -11,7 +11,7 @@ from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.explanation import explain_nodes
-from shared.scheduling.explain.preemption import explain_preemption
+from shared.scheduling.explain.preemption import Rules, explain_preemption
 from shared.scheduling.preemption.preemption import NEVER
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import PodBuilder, make_node, make_pod
@@ -154,7 +154,7 @@ def high(**spec: Any) -> PodBuilder:
 def test_preemption_prefers_whom_no_budget_protects_and_a_strict_one_forbids_the_other(*, strict: bool) -> None:
     state = state_of(low("a", "n0"), low("b", "n1"))
     state.budgets.append(DisruptionBudget("default", "keep", selector_of_labels({"app": "a"}), 0))
-    found = explain_preemption(state, FeasibilityCache(state.table), high().pod(), strict_budgets=strict)
+    found = explain_preemption(state, FeasibilityCache(state.table), high().pod(), rules=Rules(strict))
     assert (found.helps, found.summary) == (True, "would evict default/b from n1")
     assert [(c.node, c.violations, c.allowed) for c in found.candidates] == [("n1", 0, True), ("n0", 1, not strict)]
     assert found.candidates[1].victims[0].breaks_budget

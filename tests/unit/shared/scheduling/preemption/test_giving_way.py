@@ -13,6 +13,7 @@ from shared.model.labels import LabelSelector
 from shared.model.pod import Pod
 from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
 from shared.scheduling.preemption.loss import lost_s, protected_s, works_since
+from shared.scheduling.preemption.units import NOT_STARTED, importance
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import PodBuilder, make_node, make_pod
 
@@ -199,3 +200,16 @@ def test_only_what_is_said_of_checkpoints_changes_who_preemption_takes_for_long_
     assert works_since(offline("a", ran_s=100, last_checkpoint=at(40)).pod()) == at(40)
     assert works_since(offline("a", ran_s=100, last_checkpoint=at(40), restart_seconds="20").pod()) == at(60)
     assert works_since(offline("a", ran_s=100, last_checkpoint=at(400)).pod()) == plain.start_time
+
+
+@pytest.mark.parametrize("began", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:10Z", at(100), "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize(
+    "saved", ["9999-12-31T23:59:59-01:00", "9999-12-31T23:59:59+23:59", "9998-12-31T23:59:59Z", "1970-01-01T00:00:01Z"]
+)
+def test_whatever_times_a_pod_names_it_can_be_compared(began: str, saved: str) -> None:
+    build = offline("a", last_checkpoint=saved, restart_seconds="2592000")
+    build.json["status"]["startTime"] = began
+    pod = build.pod()
+    assert works_since(pod) < NOT_STARTED
+    assert importance(pod) < (1, NOT_STARTED)
+    assert lost_s(pod, NOW) >= 0
