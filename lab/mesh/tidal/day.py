@@ -185,7 +185,7 @@ class Day:
                 self._ready[row, node] -= 1
             self._starting = [one for one in self._starting if one[1] != uid]
             world.remove(uid)
-        new = []
+        new: list[Pod] = []
         while len(pods) < replicas:
             uid = f"{service.name}-{self._made}"
             self._made += 1

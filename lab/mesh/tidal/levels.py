@@ -64,17 +64,17 @@ class Levels:
     start_s: float = 5.0
     grace_s: float = 30.0
     """From a worker's Binding to its start, and Kubernetes' own grace period; nobody saves within it."""
-    step_s: float = 30.0
-    """Everything is measured so often: metrics servers are set to 15 to 60 s."""
+    step_s: float = 15.0
+    """Everything is measured so often, and heard of a step later: the metrics server's own default."""
     warm_up_s: float = 1800.0
     """Played before the day, and not counted."""
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=75.0, window_s=900.0))
-    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so 75 % leaves
-    room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes
-    and goes within minutes is not lent."""
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=76.5, window_s=900.0, change_percent=3.0))
+    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so this leaves
+    room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes and
+    goes within minutes is not lent; written at once by small steps, so that who has to leave hears of it."""
 
     @property
     def gpu_nodes(self) -> int:

@@ -41,7 +41,7 @@ UNITS = {
     "for_jobs": "of them for the sake of another job",
     "broken": "gangs of several workers that broke by it",
     "lost": "offline work lost, percent of what was done",
-    "work": "hours of offline workers' work that were kept",
+    "work": "hours that offline workers advanced, less what was lost",
     "wait": "longest wait of an online pod for its Binding, seconds, less the grace of who left for it",
     "gave_way": "longest from when a node lends less than is held to the last request to leave, seconds",
 }

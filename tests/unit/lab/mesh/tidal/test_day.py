@@ -26,8 +26,8 @@ LEVELS = Levels(
     nodes=3, hours=0.5, warm_up_s=600.0, backlog=3, rule=LendingRule(cpu_percent=75.0, window_s=60.0)
 )  # fmt: skip
 RISE_S = 900
-RISEN = slice(int(RISE_S / LEVELS.step_s) + 3, int(RISE_S / LEVELS.step_s) + 9)
-"""Steps after the rise, grace and a reading apart."""
+RISEN = slice(int((RISE_S + 90) / LEVELS.step_s), int((RISE_S + 270) / LEVELS.step_s))
+"""Steps after the rise, grace and two readings apart."""
 ONE_AGENT, FOUR = Agents(1), Agents(4)
 
 
