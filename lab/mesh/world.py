@@ -89,6 +89,8 @@ class Asked:
     at_s: float
     uid: str
     reason: EvictionReason
+    preemptor: str = ""
+    """For whose sake: a pod's uid, a broken gang, a node that lends less, or nobody."""
 
 
 class MeshWorld:
@@ -115,6 +117,8 @@ class MeshWorld:
         self.nodes = {node.name: node for node in nodes}
         self.bindings: list[tuple[str, str]] = []
         """(uid, node), in the order in which they were made."""
+        self.bound_s: list[float] = []
+        """When each of them was."""
         self.asked: list[Asked] = []
         """Who was asked to leave, in this order; whoever reads them may clear them."""
         self.offers = self.offer_bytes = 0
@@ -149,10 +153,10 @@ class MeshWorld:
         """A pod is another now: it runs, or says something new of itself."""
         self._show(replace(self.pods[uid], **changes))
 
-    def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION) -> None:
+    def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION, preemptor: str = "") -> None:
         """Somebody asks the pod to leave."""
         if not self.pods[uid].terminating:
-            self.asked.append(Asked(self.now, uid, reason))
+            self.asked.append(Asked(self.now, uid, reason, preemptor))
             self._show(replace(self.pods[uid], terminating=True))
 
     def change(self, node: Node) -> None:
@@ -290,6 +294,7 @@ class MeshWorld:
             self._to_binder.append(told.BindingRefused(request.uid, instruction.attempt, 409, "precondition"))
             return
         self.bindings.append((request.uid, request.node_name))
+        self.bound_s.append(self.now)
         self._show(replace(pod, node_name=request.node_name))
         self._to_binder.append(told.BindingAccepted(request.uid, instruction.attempt))
 
@@ -298,5 +303,5 @@ class MeshWorld:
         outcome = EvictionOutcome.GONE
         if eviction.uid in self.pods:
             outcome = EvictionOutcome.EVICTED
-            self.leave(eviction.uid, EvictionReason(eviction.reason))
+            self.leave(eviction.uid, EvictionReason(eviction.reason), eviction.preemptor)
         self._to_binder.append(told.Evicted(instruction.plan, EvictionResult(eviction.uid, outcome)))

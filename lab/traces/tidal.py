@@ -101,6 +101,8 @@ class JobDraw:
         self._gpus = gpus
         self._shapes = trace.with_gpu if gpus else trace.without
         self._rows = np.flatnonzero(trace.workers <= most_workers)
+        if not len(self._rows):
+            raise ConfigError(f"{JOBS}: it has no job of at most {most_workers} workers; give the trace itself")
         self._rng = np.random.default_rng([seed, JOBS_STREAM, gpus])
 
     def __next__(self) -> Job:

@@ -43,7 +43,6 @@ LINE = 0.8
 JOB_S = (40.0, 160.0)
 WORK, GPU_WORK = 0.9, 0.9
 """Of what could be lent over the day, and of all GPUs, so much is asked for."""
-WAIT_S = 5.0
 MIB = 1024 * 1024
 
 
@@ -195,7 +194,7 @@ class Tides:
         self._cores: dict[str, float] = {}
         self._lent: list[tuple[float, str, float]] = []
         self._asked: set[str] = set()
-        self._first_s = self._last_s = 0.0
+        self._first_s = 0.0
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
@@ -208,7 +207,6 @@ class Tides:
 
     def _pod(self, entry: Entry) -> None:
         self._first_s = self._first_s or entry.time_s
-        self._last_s = entry.time_s
         spec, status = entry.object["spec"], entry.object.get("status") or {}
         meta, phase, uid = entry.object["metadata"], status.get("phase"), entry.uid
         requests = [(one.get("resources") or {}).get("requests") or {} for one in spec["containers"]]
@@ -219,8 +217,8 @@ class Tides:
             self._waits.append(entry.time_s - self._created[uid])
         run = self._runs.get(uid)
         if run is None and phase == "Running" and (profile := _profile(meta)) is not None:
-            name, unit = (lent_cpu(), 1000) if offline else ("cpu", 1000)
-            cores = sum(amount(name, str(one.get(name, 0))) for one in requests) / unit
+            name = lent_cpu() if offline else "cpu"
+            cores = sum(amount(name, str(one.get(name, 0))) for one in requests) / 1000
             self._runs[uid] = _Run(spec["nodeName"], offline, cores, entry.time_s, profile)
         elif run is not None and math.isinf(run.ended_s) and (entry.gone or phase in ("Succeeded", "Failed")):
             run.ended_s, run.kept = entry.time_s, phase == "Succeeded"

@@ -1,13 +1,13 @@
 """One day of the pool, played by the services' own cores: what happens outside of the mesh, step by step.
 
 Each step: time passes; who was asked to leave leaves when its grace is over; demand is what the traces say; the HPA's
-rule scales online services; the metrics are read; jobs that ended make room and the backlog is topped up; the mesh
-comes to rest; use, violations, work and waiting are counted until the next step.
+rule scales online services; the backlog is topped up; what was measured a step ago is read; the mesh comes to rest;
+use, violations, work and waiting are counted until the next step, and jobs that ended make room.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -25,7 +25,9 @@ from lab.mesh.tidal.levels import (
     POOL,
     Levels,
 )
+from lab.mesh.tidal.played import Played
 from lab.mesh.tidal.services import Moment, Service, moment, services_of
+from lab.mesh.tidal.waits import Waits, Which
 from lab.mesh.world import MeshWorld
 from lab.traces.tidal import DAY_S, MIB, JobDraw, TidalTraces, day_of
 from shared.model.constraints import PodClass, PreferredTerm, Requirement, SelectorTerm
@@ -34,8 +36,11 @@ from shared.model.pod import Pod
 from shared.model.pod_group import Broken, PodGroup, Source, group_key
 from shared.model.qos import Qos, lent_cpu, lent_memory
 from shared.model.resources import CPU, MEMORY
+from shared.wire.messages import EvictionReason
 
 Floats = NDArray[np.float64]
+Use = tuple[str, float, float]
+"""Name, cores, bytes."""
 NAMESPACE = "default"
 
 
@@ -55,34 +60,6 @@ ONE, LENT = Arrangement("kube-default"), Arrangement("lending", lends=True)
 ARRANGEMENTS = (ALONE, POOLS, ONE, LENT)
 
 
-@dataclass(slots=True)
-class Series:
-    """What was so at every step of the day: shares of the pool's cores, of its GPUs, and of requests."""
-
-    hours: list[float] = field(default_factory=list)
-    online: list[float] = field(default_factory=list)
-    offline: list[float] = field(default_factory=list)
-    gpus: list[float] = field(default_factory=list)
-    demanded: list[float] = field(default_factory=list)
-    violated: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Played:
-    """A day that was played. ``done`` and ``lost``: seconds of workers; ``waits``: seconds from an online pod's
-    creation to its Binding, those that were still waiting at the end included; ``gave_way``: seconds from the reading
-    by which a node held more than is lent to the moment at which enough there had been asked to leave."""
-
-    series: Series = field(default_factory=Series)
-    done: float = 0.0
-    lost: float = 0.0
-    evictions: int = 0
-    finished: int = 0
-    broken: int = 0
-    waits: list[float] = field(default_factory=list)
-    gave_way: list[float] = field(default_factory=list)
-
-
 class Day:
     """``play`` once. ``seed``: which days of the traces, which jobs in which order."""
 
@@ -98,8 +75,8 @@ class Day:
         self._demand = self._demand * np.array([[service.peak_cores] for service in self.services])
         self._rows = {name: row for row, name in enumerate(sorted(world.nodes))}
         self._ready = np.zeros((len(self.services), levels.nodes))
-        self._replicas: list[dict[str, float]] = [{} for _ in self.services]
-        """By service: its pods and when each was created."""
+        self._replicas: list[dict[str, Which]] = [{} for _ in self.services]
+        """By service: its pods."""
         self._on: dict[str, tuple[int, int]] = {}
         """Online pods that are ready: service, node."""
         self._starting: list[tuple[float, str, int, int]] = []
@@ -112,6 +89,9 @@ class Day:
         self._waiting: list[dict[str, OfflineJob]] = [{}, {}]
         self._workers: dict[str, Worker] = {}
         self._leaving: list[tuple[float, str]] = []
+        self._waits = Waits()
+        self._measured: tuple[float, list[Use], list[Use]] | None = None
+        """When what was used last: by nodes, by pods."""
         self._bound_lately: list[Worker] = []
         self._bound = self._made = 0
         self._began_s = world.now
@@ -127,9 +107,12 @@ class Day:
         for number in range(round((levels.warm_up_s + levels.hours * 3600) / levels.step_s)):
             self._step(number * levels.step_s - levels.warm_up_s)
         now = self.world.now
-        self.played.waits += [
-            now - created for pods in self._replicas for uid, created in pods.items() if not self.world.node_of(uid)
-        ]
+        for pods in self._replicas:
+            for uid, which in pods.items():
+                if not self.world.node_of(uid):
+                    self._waits.in_vain(which, now)
+        self.played.waits = self._waits.seconds
+        self.played.gave_way += [now - since for since in self._over.values()]
         return self.played
 
     def _step(self, at_s: float) -> None:
@@ -149,15 +132,19 @@ class Day:
         if self.how.offline:
             self._top_up()
         if self._lending is not None:
-            self._read(self._lending, before)
+            self._read(self._lending)
         world.rest()
         self._heard()
         self._start()
-        self._count(at_s, moment(demand, self._ready, self._offline_cores(), levels))
+        now = moment(demand, self._ready, self._offline_cores(), levels)
+        if self._lending is not None:
+            self._measure(now)
+        self._count(at_s, now)
 
     def _count(self, at_s: float, now: Moment) -> None:
         """What happens until the next step."""
         levels, played, speed = self.levels, self.played, now.speed.tolist()
+        useful = self._useful_cores(speed)
         ended, done = [], 0.0
         for job in self._jobs.values():
             done += job.advance(self.world.now, levels.step_s, speed, levels)
@@ -168,17 +155,18 @@ class Day:
         for job in ended:
             self._end(job)
         if at_s < 0:
-            self.played.waits.clear()
+            self._waits.seconds.clear()
             self.played.gave_way.clear()
             self.played.lost = 0.0
             self.played.evictions = self.played.finished = self.played.broken = 0
+            self.played.for_use = self.played.for_jobs = 0
             return
         played.done += done
         cores, gpus = levels.nodes * levels.cores, levels.gpu_nodes * levels.gpus_each
         series = played.series
         series.hours.append(at_s / 3600)
         series.online.append(float(now.online.sum()) / cores)
-        series.offline.append(float(now.offline.sum()) / cores)
+        series.offline.append(useful / cores)
         held = sum(worker.job.asked.gpus for worker in self._workers.values() if worker.node >= 0)
         series.gpus.append(held / gpus)
         series.demanded.append(now.demanded)
@@ -189,17 +177,19 @@ class Day:
     def _scale(self, number: int, service: Service, replicas: int) -> None:
         pods, world, levels = self._replicas[number], self.world, self.levels
         while len(pods) > replicas:
-            uid, _ = pods.popitem()  # the newest, as a ReplicaSet does where nodes have as many
+            uid, which = pods.popitem()  # the newest, as a ReplicaSet does where nodes have as many
+            if not world.node_of(uid):
+                self._waits.in_vain(which, world.now)
             if uid in self._on:
                 row, node = self._on.pop(uid)
                 self._ready[row, node] -= 1
             self._starting = [one for one in self._starting if one[1] != uid]
             world.remove(uid)
-        new = []
+        new: list[Pod] = []
         while len(pods) < replicas:
             uid = f"{service.name}-{self._made}"
             self._made += 1
-            pods[uid] = world.now
+            pods[uid] = service.name, world.now, len(new)
             asked = {CPU: levels.replica_cores * 1000, MEMORY: levels.replica_bytes}
             new.append(self._pod(uid, asked, service.name, ONLINE_PRIORITY, ONLINE_POOL, Qos.ONLINE))
         world.add(new)
@@ -251,6 +241,7 @@ class Day:
 
     def _end(self, job: OfflineJob) -> None:
         for uid in job.workers:
+            self._waits.gone(uid, self.world.now)
             del self._workers[uid]
             self.world.remove(uid)
         self._leaving = [one for one in self._leaving if one[1] not in job.workers]
@@ -266,6 +257,7 @@ class Day:
         gone = [uid for due, uid in self._leaving if due <= self.world.now]
         self._leaving = [one for one in self._leaving if one[0] > self.world.now]
         for uid in gone:
+            self._waits.gone(uid, self.world.now)
             worker = self._workers.pop(uid)
             del worker.job.workers[uid]
             self.world.remove(uid)
@@ -291,24 +283,30 @@ class Day:
     def _heard(self) -> None:
         """Who was placed, and who was asked to leave."""
         world, levels = self.world, self.levels
-        for uid, name in world.bindings[self._bound :]:
+        for (uid, name), bound_s in zip(world.bindings[self._bound :], world.bound_s[self._bound :], strict=True):
             node = self._rows[name]
             if (worker := self._workers.get(uid)) is not None:
-                worker.job.placed(worker, node, world.now, levels)
+                worker.job.placed(worker, node, bound_s, levels)
                 self._bound_lately.append(worker)
                 for waiting in self._waiting:
                     waiting.pop(worker.job.name, None)
                 continue
             for number, pods in enumerate(self._replicas):
                 if uid in pods:
-                    self.played.waits.append(world.now - pods[uid])
-                    self._starting.append((world.now + levels.start_s, uid, number, node))
+                    self._waits.bound(pods[uid], node, bound_s)
+                    self._starting.append((bound_s + levels.start_s, uid, number, node))
         self._bound = len(world.bindings)
         for asked in world.asked:
             worker = self._workers[asked.uid]
             self.played.evictions += 1
-            self.played.broken += worker.job.started and worker.job.least == worker.job.asked.workers
+            for_job = asked.preemptor in self._workers
+            self.played.for_use += asked.reason is EvictionReason.GIVE_WAY
+            self.played.for_jobs += for_job
+            if asked.reason is EvictionReason.PREEMPTION and not for_job:
+                self._waits.asked(asked.uid, worker.node, asked.at_s)
+            broken = worker.job.broken
             self.played.lost += worker.job.left_by(worker, levels)
+            self.played.broken += worker.job.broken - broken
             self._leaving.append((asked.at_s + levels.grace_s, asked.uid))
         world.asked.clear()
 
@@ -338,11 +336,16 @@ class Day:
                 cores[worker.node] += worker.cores
         return cores
 
-    def _read(self, lending: Lending, now: Moment) -> None:
-        """The metrics server has read, and nodes lend by it."""
-        levels, names = self.levels, list(self._rows)
+    def _useful_cores(self, speed: list[float]) -> float:
+        """What is used by workers that are at work: not by those who leave, start, or wait for their gang."""
+        at_work = [one for job in self._jobs.values() for one in job.at_work(self.world.now, self.levels)]
+        return sum(worker.cores * speed[worker.node] for worker in at_work)
+
+    def _measure(self, now: Moment) -> None:
+        """The metrics server reads what is used; it tells that at the next step."""
+        levels = self.levels
         memory = self._ready.sum(axis=0) * levels.replica_used_bytes
-        pods = [
+        pods: list[Use] = [
             (f"{NAMESPACE}/{uid}", float(now.replica[service]), float(levels.replica_used_bytes))
             for uid, (service, _) in self._on.items()
         ]
@@ -351,11 +354,19 @@ class Day:
                 memory[worker.node] += worker.job.asked.memory_bytes
                 used = worker.cores * float(now.speed[worker.node])
                 pods.append((f"{NAMESPACE}/{worker.uid}", used, float(worker.job.asked.memory_bytes)))
-        nodes = [
+        nodes: list[Use] = [
             (name, float(now.online[row] + now.offline[row]), float(max(memory[row], MIB)))
             for name, row in self._rows.items()
         ]
-        lending.read(nodes, pods)
+        self._measured = self.world.now, nodes, pods
+
+    def _read(self, lending: Lending) -> None:
+        """The coordinator hears what was measured a step ago, and nodes lend by it."""
+        if self._measured is None:
+            return
+        names = list(self._rows)
+        at_s, used, pods = self._measured
+        lending.read(used, pods, at_s)
         began = self.world.now
         for row in self._held_beyond(names):
             self._over.setdefault(row, began)

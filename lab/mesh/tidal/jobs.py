@@ -51,6 +51,8 @@ class OfflineJob:
     """Whether enough ran when it advanced last."""
     saved_now: bool = False
     """Whether it saved in the last step."""
+    broken: int = 0
+    """How often fewer than ``least`` of several workers were left, and all lost their work."""
 
     def new_worker(self) -> Worker:
         """One more pod."""
@@ -70,6 +72,7 @@ class OfflineJob:
         lost = self._lose(worker, levels)
         if self.started and self._running() < self.least:
             self.started = False
+            self.broken += self.asked.workers > 1
             lost += sum(self._lose(other, levels) for other in self.workers.values() if not other.leaving)
         return lost
 
@@ -93,6 +96,13 @@ class OfflineJob:
             for worker in running:
                 worker.unsaved = 0.0
         return done
+
+    def at_work(self, now_s: float, levels: Levels) -> list[Worker]:
+        """Who advances or reads the checkpoint to go on: nobody while too few have started."""
+        there = [one for one in self.workers.values() if one.node >= 0 and not one.leaving]
+        restore_s = levels.restore_s if self.begun else 0.0
+        begun = [one for one in there if one.runs_at_s - restore_s <= now_s]
+        return begun if len(begun) >= self.least else []
 
     def _running(self) -> int:
         return sum(one.node >= 0 and not one.leaving for one in self.workers.values())

@@ -22,7 +22,8 @@ from shared.model.resources import Resources
 
 PLAIN = CoreSettings(gang_patience_s=0.0)
 """Else by default: where there is always more to do, nodes that are kept for one gang would stand idle."""
-GIVING_WAY = replace_settings(PLAIN, offline_eviction=True, offline_preemption=True)
+GIVING_WAY = replace_settings(PLAIN, offline_eviction=True, offline_preemption=True, offline_margin=0.01)
+"""With little margin: what is missing is missing to online pods."""
 
 
 class Lending:
@@ -33,15 +34,20 @@ class Lending:
         self._ledger = LoanLedger(levels.rule, on=True)
         self._uses = PodUses()
 
-    def read(self, nodes: Sequence[tuple[str, float, float]], pods: Iterable[tuple[str, float, float]]) -> None:
-        """(name, cores, bytes) that each node uses, and each pod by ``namespace/name``: judge all nodes by it."""
+    def read(
+        self, nodes: Sequence[tuple[str, float, float]], pods: Iterable[tuple[str, float, float]], at_s: float
+    ) -> None:
+        """(name, cores, bytes) that each node used at ``at_s``, and each pod by ``namespace/name``: judge all nodes
+        by it."""
         world = self._world
         now = world.now
-        told = {key: PodMetric(key, now, round(cores * 1000), round(memory)) for key, cores, memory in pods}
+        told = {key: PodMetric(key, at_s, round(cores * 1000), round(memory)) for key, cores, memory in pods}
         for metric in told.values():
             self._uses.take(metric, wall_s=now, now_s=now)
         self._uses.keep(told)
-        samples = tuple(NodeSample(name, 0.0, round(cores * 1000), round(memory)) for name, cores, memory in nodes)
+        samples = tuple(
+            NodeSample(name, now - at_s, round(cores * 1000), round(memory)) for name, cores, memory in nodes
+        )
         world.tell(NodesMeasured(samples))
         world.rest()
         state, used = world.core.state, world.core.variants.used

@@ -1,10 +1,11 @@
-"""What is played, chosen beforehand and the same for every arrangement: nodes, load levels, delays, the proxy's line.
+"""What is played, the same for every arrangement: nodes, load levels, delays, the proxy's line.
 
-The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4 or none). Online services request 62 % of
-all cores in the busiest hour of a usual day, and use half of that or less, as an HPA with a usual target leaves it:
-some 25 % of the pool in that hour and 17 % over the day, which is what data centres tell of themselves. Two static
-pools then split the nodes 2 to 1, since the online one has to hold the peaks of all. Offline there is always more to
-do than there is room for, as in openb's own experiment: jobs wait in a backlog that is topped up.
+``docs/tidal.md`` says how it was chosen. The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4
+or none). Online services request 60 % of all cores in the busiest hour of a usual day, and use half of that or less, as
+an HPA with a usual target leaves it: some 25 % of the pool in that hour and 17 % over the day, which is what data
+centres tell of themselves. Two static pools then split the nodes 2 to 1, since the online one has to hold the peaks of
+all. Offline there is always more to do than there is room for, as in openb's own experiment: jobs wait in a backlog
+that is topped up.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Levels:
     memory_bytes: int = 512 * GIB
     gpus_each: int = 2
     online_nodes_share: float = 2 / 3
-    """Of two static pools: 4 of 6 nodes, without GPUs, since 62 % of all cores must fit there at once."""
+    """Of two static pools: 4 of 6 nodes, without GPUs, since 60 % of all cores must fit there at once."""
     requests_share: float = 0.50
     """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
@@ -63,17 +64,17 @@ class Levels:
     start_s: float = 5.0
     grace_s: float = 30.0
     """From a worker's Binding to its start, and Kubernetes' own grace period; nobody saves within it."""
-    step_s: float = 30.0
-    """Everything is measured so often: metrics servers are set to 15 to 60 s."""
+    step_s: float = 15.0
+    """Everything is measured so often, and heard of a step later: the metrics server's own default."""
     warm_up_s: float = 1800.0
     """Played before the day, and not counted."""
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=75.0, window_s=900.0))
-    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so 75 % leaves
-    room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes
-    and goes within minutes is not lent."""
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=76.5, window_s=900.0, change_percent=3.0))
+    """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so this leaves
+    room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes and
+    goes within minutes is not lent; written at once by small steps, so that who has to leave hears of it."""
 
     @property
     def gpu_nodes(self) -> int:

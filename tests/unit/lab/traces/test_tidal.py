@@ -148,3 +148,9 @@ def test_the_real_traces_make_days_that_differ_by_seed():
     assert np.isfinite(one).all()
     assert one.min() >= 0
     assert traces.jobs.workers.max() == MOST_WORKERS
+
+
+def test_a_list_of_jobs_that_are_all_too_large_is_refused_in_one_line():
+    trace = jobs_of("duration,num_gpus\n600.0,4\n600.0,8\n", POD_LIST)
+    with pytest.raises(ConfigError, match=rf"{JOBS}: it has no job of at most 2 workers; give the"):
+        trace.draw(5, gpus=0, most_workers=2)

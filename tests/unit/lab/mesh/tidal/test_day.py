@@ -10,12 +10,14 @@ import pytest
 
 from lab.mesh.placement import Named
 from lab.mesh.tidal import suite
-from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day, Played
-from lab.mesh.tidal.lending import GIVING_WAY, PLAIN
+from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day
+from lab.mesh.tidal.jobs import OfflineJob
+from lab.mesh.tidal.lending import GIVING_WAY, PLAIN, Lending
 from lab.mesh.tidal.levels import Levels
+from lab.mesh.tidal.played import Played
 from lab.mesh.world import Agents
 from lab.suites.suites import SuiteInput
-from lab.traces.tidal import DAY_S, TidalTraces, Tide, built_in
+from lab.traces.tidal import DAY_S, Job, TidalTraces, Tide, built_in
 from services.cli.__main__ import run
 from shared.errors import ConfigError
 from shared.scheduling.lending.rule import LendingRule
@@ -24,8 +26,8 @@ LEVELS = Levels(
     nodes=3, hours=0.5, warm_up_s=600.0, backlog=3, rule=LendingRule(cpu_percent=75.0, window_s=60.0)
 )  # fmt: skip
 RISE_S = 900
-RISEN = slice(int(RISE_S / LEVELS.step_s) + 3, int(RISE_S / LEVELS.step_s) + 9)
-"""Steps after the rise, grace and a reading apart."""
+RISEN = slice(int((RISE_S + 90) / LEVELS.step_s), int((RISE_S + 270) / LEVELS.step_s))
+"""Steps after the rise, grace and two readings apart."""
 ONE_AGENT, FOUR = Agents(1), Agents(4)
 
 
@@ -37,8 +39,10 @@ def rising() -> TidalTraces:
     return TidalTraces((Tide("leaping", 60.0, shares, (0,), of_use=True),), built_in().jobs)
 
 
-def play(how: Arrangement, *, agents: Agents = ONE_AGENT, giving_way: bool = True, seed: int = 1) -> Played:
-    levels = dataclasses.replace(LEVELS, uses_share=0.3)
+def play(
+    how: Arrangement, *, agents: Agents = ONE_AGENT, giving_way: bool = True, seed: int = 1, uses_share: float = 0.3
+) -> Played:
+    levels = dataclasses.replace(LEVELS, uses_share=uses_share)
     settings = dataclasses.replace(GIVING_WAY, offline_eviction=giving_way) if how.lends else PLAIN
     world = Named("kube-default").world(levels.pool(), agents, seed, settings=settings)
     played = Day(rising(), levels, how, world, seed).play()
@@ -83,10 +87,50 @@ def test_services_alone_and_in_a_pool_of_their_own_are_served_alike():
 
 
 def test_without_lending_what_is_requested_and_not_used_is_used_by_nobody():
-    one, lent = play(ONE), play(LENT)
+    """Services request 90 % and use a tenth of it."""
+    one, lent = (play(how, uses_share=0.9) for how in (ONE, LENT))
     quiet = slice(0, int(RISE_S / LEVELS.step_s) - 4)
-    assert np.mean(used(lent)[quiet]) > 0
-    assert one.done > 0
+    assert np.mean(used(one)[quiet]) < 0.3 < np.mean(used(lent)[quiet])
+    assert one.done < lent.done
+
+
+def test_who_gives_way_hears_of_demand_a_step_late():
+    """The leap is counted as violated for at least the step in which nobody could know of it."""
+    heard = []
+
+    class Spied(Lending):
+        def read(self, nodes, pods, at_s):
+            heard.append((self._world.now, at_s))
+            super().read(nodes, pods, at_s)
+
+    levels = dataclasses.replace(LEVELS, uses_share=0.3)
+    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=GIVING_WAY)
+    day = Day(rising(), levels, LENT, world, 1)
+    day._lending = Spied(levels, world)
+    day.play()
+    assert {round(now - at_s, 3) for now, at_s in heard} == {levels.step_s}
+
+
+def test_a_node_that_still_holds_too_much_at_the_end_of_the_day_is_told():
+    levels = dataclasses.replace(LEVELS, uses_share=0.3)
+    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=GIVING_WAY)
+    day = Day(rising(), levels, LENT, world, 1)
+    day._over[0] = world.now
+    day._read = lambda lending: None
+    assert max(day.play().gave_way) == LEVELS.warm_up_s + 3600 * LEVELS.hours - LEVELS.step_s
+
+
+def test_cores_count_as_used_only_where_a_whole_gang_is_at_work():
+    day = Day(rising(), LEVELS, ONE, Named("kube-default").world(LEVELS.pool(), ONE_AGENT, 1, settings=PLAIN), 1)
+    job = OfflineJob("j", Job(1000.0, 2, 0, 4000, 1), 1.0, 2, 2000.0)
+    first, second = job.new_worker(), job.new_worker()
+    day._jobs["j"] = job
+    job.placed(first, 0, 0.0, LEVELS)
+    assert day._useful_cores([1.0] * 3) == 0.0
+    job.placed(second, 1, 0.0, LEVELS)
+    assert day._useful_cores([0.5] * 3) == 4.0
+    job.left_by(first, LEVELS)
+    assert day._useful_cores([1.0] * 3) == 0.0
 
 
 def test_the_same_seed_is_the_same_day_and_another_seed_another():
@@ -99,7 +143,8 @@ def test_the_suite_tells_every_arrangement_and_holds_lending_to_its_promises(mon
     monkeypatch.setattr(suite, "Levels", lambda: dataclasses.replace(LEVELS, hours=0.25))
     result = suite.run_suite(SuiteInput((500, 501), ""), agents=FOUR)
     assert set(result.policies) == {"online-alone", "two-pools", "kube-default", "lending"}
-    assert set(result.policies["lending"]) == set(suite.UNITS)
+    assert set(result.policies["lending"]) == {*suite.UNITS, *suite.UNITS_BESIDE_ALONE}
+    assert set(result.policies["online-alone"]) == set(suite.UNITS)
     assert {goal.target for goal in result.goals} == {">= 60", ">= 45", ">= 95", "<= 3", "<= 5", "<= 0.1"}
     assert set(result.over_day["CPU used, percent"]) == set(result.policies)
     assert result.notes[0].startswith("no traces were given")

@@ -77,3 +77,28 @@ def test_who_begins_again_reads_the_checkpoint_first(begun, runs_at):
     worker = job.new_worker()
     job.placed(worker, 0, 0.0, LEVELS)
     assert worker.runs_at_s == runs_at
+
+
+@pytest.mark.parametrize(
+    ("workers", "least", "leave", "broken"), [(1, 1, 1, 0), (4, 4, 1, 1), (4, 4, 4, 1), (4, 2, 2, 0), (4, 2, 3, 1)]
+)
+def test_a_gang_of_several_that_falls_below_its_least_is_broken_once(workers, least, leave, broken):
+    job = running(workers, least)
+    job.advance(10.0, 30.0, [1.0], LEVELS)
+    for number in range(leave):
+        job.left_by(job.workers[f"j-{number}"], LEVELS)
+    assert job.broken == broken
+
+
+def test_at_work_is_who_runs_or_restores_while_enough_have_started():
+    job = running(3, least=2)
+    assert job.at_work(4.0, LEVELS) == []
+    assert len(job.at_work(5.0, LEVELS)) == 3
+    job.advance(10.0, 30.0, [1.0], LEVELS)
+    job.left_by(job.workers["j-0"], LEVELS)
+    assert len(job.at_work(40.0, LEVELS)) == 2
+    job.placed(job.new_worker(), 0, 40.0, LEVELS)
+    assert [len(job.at_work(at, LEVELS)) for at in (44.0, 45.0)] == [2, 3]
+    job.left_by(job.workers["j-1"], LEVELS)
+    job.left_by(job.workers["j-2"], LEVELS)
+    assert job.at_work(45.0, LEVELS) == []
