@@ -104,12 +104,13 @@ TRAINING_SEEDS ?= 1003-1006
 train-seeds: .venv/.learn
 	nice -n 10 $(BIN)/python -m bench.training_seeds --seeds $(TRAINING_SEEDS)
 
-# The figures of the shipped weights, with a report each.
+# The figures of the shipped weights, with a report each: by one decider, or by a mesh of AGENTS (a number, per-node).
 SUITES ?= thesis deepsets openb
+AGENTS ?=
 evaluate-all: .venv/.installed
 	@mkdir -p evaluation
 	@for suite in $(SUITES); do \
-		$(BIN)/conclave evaluate --suite $$suite --json evaluation/$$suite.json --html evaluation/$$suite.html || exit $$?; \
+		$(BIN)/conclave evaluate --suite $$suite $(AGENTS:%=--agents %) --json evaluation/$$suite.json --html evaluation/$$suite.html || exit $$?; \
 	done
 
 # Images are built from wheels, so that the build itself needs no network. One image per service; torch for the learner.

@@ -270,6 +270,8 @@ class AgentCore:
             if (row := row_of_slot.get(sample.slot)) is not None:
                 table.set_latencies(row, sample.latencies)
                 store.delay(table.names[row], None if sample.delay_us < 0 else sample.delay_us / 1000)
+                if not sample.shares:  # nothing that is measured is of this machine
+                    store.begin_anew(table.names[row])
         told = [one for one in samples if one.slot in row_of_slot]
         for row in table.use.put_some(
             (row_of_slot[one.slot], one.shares, one.unmeasured, one.requested) for one in told

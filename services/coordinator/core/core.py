@@ -135,6 +135,7 @@ class Core:
             self.nominations.holds,
             self.giving_way,
             self.variants.forget_readings,
+            self.variants.node_joined,
         )
         self.sampling = Sampling(state, self.variants)
         self.evaluation = RolloutEvaluation(state, self.variants, self.sampling, self.registry.views)

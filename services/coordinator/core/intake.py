@@ -313,13 +313,14 @@ class ClusterIntake:
     def __init__(
         self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds, giving_way: GivingWay,
         forget_readings: Callable[[str], None],
+        node_joined: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._state = state
         self._holds = holds
         self._registry = registry
         self._requeuer = requeuer
         self._giving_way = giving_way
-        self._forget_readings = forget_readings
+        self._forget_readings, self._node_joined = forget_readings, node_joined
         self.new_nodes: list[str] = []
         """Those that no agent decides for yet."""
         self._refused: dict[str, str] = {}
@@ -360,6 +361,7 @@ class ClusterIntake:
         events = [ClusterEvent.NODE_ADDED] if known is None else changes_of(known, node)
         if known is None:
             self.new_nodes.append(node.name)
+            self._node_joined(node.name)
         elif not events and known.latency_us == node.latency_us:
             return
         elif known.uid != node.uid:

@@ -139,6 +139,8 @@ class Variants:
         table, now = self._state.cache.table, self._state.now
         self.nodes.forget(table.row_of, now)
         self._telling.forget(table.row_of)
+        if len(self.store.nodes) > len(table.row_of):
+            self.store.forget([name for name in self.store.nodes if name not in table.row_of])
         fresh = self.nodes.take(samples, now)
         soonest = min((self.nodes.nodes[name].expires_s for name in fresh), default=NO_END_S)
         self._state.agenda.latencies = min(self._state.agenda.latencies, soonest)
@@ -171,6 +173,11 @@ class Variants:
             if (row := self._state.cache.table.row_of.get(name)) is not None:
                 self._state.cache.table.use.clear(row)
             self._telling.changed([name])
+
+    def node_joined(self, name: str) -> None:
+        """A node has come; the last machine of its name may have gone on telling of itself meanwhile."""
+        if self.nodes.left_lately(name):
+            self.forget_readings(name)
 
     def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:
         """Judge by what is measured of these nodes now, and tell it to their agents."""

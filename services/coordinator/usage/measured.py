@@ -61,7 +61,7 @@ class MeasuredNode:
     medians: Mapping[str, int] = field(default_factory=dict)
     """As last told, also those that are doubted."""
     told_s: float = NEVER_S
-    """When the sensors' sample was taken."""
+    """When the sensors' sample was taken; before there is any, when the node got its name, as far as that is known."""
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
     missing: tuple[str, ...] = ()
@@ -133,14 +133,20 @@ class MeasuredNodes:
 
     def __init__(self) -> None:
         self.nodes: dict[str, MeasuredNode] = {}
+        self._since_s: dict[str, float] = {}
+        """When another machine got the name, or the last one left it, the oldest first; for ``GONE_S``."""
 
     def take(self, samples: Iterable[NodeSample], now_s: float) -> list[str]:
-        """Take in what a source told; the nodes of which it was anything new, once each."""
+        """Take in what a source told; the nodes of which it was anything new, once each. What was measured before
+        the name was another machine's is not of this one, however late it is told."""
         changed: dict[str, None] = {}
         for sample in samples:
+            since_s = self._since_s.get(sample.node, NEVER_S)
+            if now_s - sample.age_s < since_s:
+                continue
             node = self.nodes.get(sample.node)
             if node is None:
-                node = self.nodes[sample.node] = MeasuredNode()
+                node = self.nodes[sample.node] = MeasuredNode(told_s=since_s)
             if self._merge(node, sample, now_s - sample.age_s):
                 changed[sample.node] = None
         return list(changed)
@@ -149,13 +155,19 @@ class MeasuredNodes:
         """Leave out nodes that are gone, and those of which nobody tells any more."""
         for name in [name for name, node in self.nodes.items() if name not in present or _silent(node, now_s)]:
             del self.nodes[name]
+        while self._since_s and now_s - next(iter(self._since_s.values())) > GONE_S:
+            del self._since_s[next(iter(self._since_s))]
 
     def begin_anew(self, name: str, now_s: float) -> bool:
-        """Another machine has the name: what was measured up to now is not of it. Whether anything was."""
-        known = name in self.nodes
-        if known:
-            self.nodes[name] = MeasuredNode(told_s=now_s)
-        return known
+        """Another machine has the name, or none: what was measured up to now is not of it. Whether anything was, or may
+        have been."""
+        lately = self._since_s.pop(name, None) is not None
+        self._since_s[name] = now_s
+        return self.nodes.pop(name, None) is not None or lately
+
+    def left_lately(self, name: str) -> bool:
+        """Whether a machine of that name went, or was followed by another, in the last ``GONE_S``."""
+        return name in self._since_s
 
     def expire(self, now_s: float) -> list[str]:
         """Latencies, delays and use that nobody has renewed are none; the nodes whose they were. Those that end in a

@@ -121,9 +121,12 @@ class UtilisationStore:
         self._stale.add(slot)
 
     def begin_anew(self, node: str) -> None:
-        """Another machine has the name: samples before its first are no part of any mean."""
-        if (slot := self._slots.get(node)) is not None:
+        """Another machine has the name: samples before its first count for nothing."""
+        slot = self._slots.get(node)
+        if slot is not None and self._at_s[slot] > -np.inf:
             self.means.begin_anew(slot)
+            self._measured[slot], self._at_s[slot] = 0.0, -np.inf
+            self._stale.add(slot)
 
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``Measured`` and ``measure_some``."""

@@ -41,9 +41,9 @@ def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_brought")
 @pytest.mark.parametrize("agents", AGENTS)
-@pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "fullest"])
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "kube-default=0.7,frag=0.3", "fullest"])
 def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, agents):
-    gpus = name in OF_GPUS
+    gpus = name in OF_GPUS or "frag" in name
     lost = [lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus) for seed in (1, 2)]
     assert np.mean(lost) <= REGRET
 

@@ -95,6 +95,33 @@ def test_nodes_that_left_and_those_of_which_nobody_tells_are_forgotten() -> None
     assert not nodes.nodes
 
 
+def test_what_was_measured_of_the_machine_before_is_not_of_the_one_that_has_its_name_now() -> None:
+    nodes = MeasuredNodes()
+    nodes.take([NodeSample("n", 0.0, 3000, GIB)], 90.0)
+    assert nodes.begin_anew("n", 100.0)
+    for now_s, age_s in ((105.0, 10.0), (160.0, 60.0 + 1e-3), (100.0 + GONE_S, GONE_S + 1.0)):
+        late = NodeSample("n", age_s, 3000, GIB, latencies={"zone": (500, 10)}, delay_us=500)
+        assert nodes.take([late], now_s) == []
+        nodes.forget({"n": 0}, now_s)
+        assert nodes.sample("n", table(), 0) is None
+    assert nodes.take([NodeSample("n", 5.0, 1000, GIB)], 110.0) == ["n"]
+    assert told(nodes)[0][0] == 0.25
+
+
+def test_a_name_that_was_never_measured_may_be_told_of_late_too() -> None:
+    nodes = MeasuredNodes()
+    assert not nodes.begin_anew("n", 100.0)
+    assert nodes.take([NodeSample("n", 30.0, 3000, GIB)], 105.0) == []
+
+
+def test_names_of_machines_that_went_are_not_kept_for_ever() -> None:
+    nodes = MeasuredNodes()
+    for number in range(1000):
+        nodes.begin_anew(f"n{number}", 10.0 * number)
+        nodes.forget({}, 10.0 * number)
+    assert len(nodes._since_s) <= GONE_S / 10.0 + 1
+
+
 def test_an_agent_hears_each_sample_once_and_all_in_a_new_epoch() -> None:
     telling, slots = Telling(), {3: "a", 5: "b"}
     telling.changed(["a", "b", "elsewhere"])

@@ -12,6 +12,7 @@ from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.usage import requested
 from services.coordinator.usage.measured import OLD_S
+from shared.model.cluster_events import NodeDeleted
 from shared.policy.registry import make_policy, ref_of
 from shared.policy.usage.load import node_load
 from shared.policy.usage.views import LOADS, SUMMARY
@@ -212,6 +213,54 @@ def test_a_machine_that_took_anothers_name_is_not_judged_by_what_that_used():
     made.run()
     come(made, "b")
     assert loads(made)["n3"] >= 0.1
+
+
+@pytest.mark.parametrize("told_meanwhile", [False, True])
+@pytest.mark.parametrize("gone", [False, True], ids=["another uid", "deleted and made again"])
+def test_a_late_reading_of_the_machine_before_is_none_of_the_one_that_took_its_name(gone, told_meanwhile):
+    made = scene()
+    tell(made, 0.5, 0.5, 0.5, 0.01)
+    for number in range(3):  # every agent hears of it
+        come(made, f"first-{number}")
+    node = made.nodes["n3"]
+    if gone:
+        made.inbox.append(NodeDeleted("n3"))
+        made.run()
+    if told_meanwhile:
+        tell(made, 0.5, 0.5, 0.5, 0.01)  # also of a machine whose node is gone
+    made.now += 1.0
+    made.add_node(replace(node, uid="another"))
+    made.run()
+    for number in range(3):
+        come(made, f"before-{number}")
+    for store in (made.core.variants.store, *(agent.lanes.store for agent in made.agents.values())):
+        assert not store.sampled(np.array([store.nodes.get("n3", -1)])).any()
+    for late_s in (15.0, 2.5):
+        tell(made, 0.5, 0.5, 0.5, 0.01, age_s=late_s)
+    come(made, "a")
+    assert loads(made)["n3"] >= 0.1  # by requests; as that machine was, 0.055
+    for store in (made.core.variants.store, *(agent.lanes.store for agent in made.agents.values())):
+        slot = store.nodes.get("n3", -1)
+        assert not store.sampled(np.array([slot])).any()
+    tell(made, 0.5, 0.5, 0.5, 0.7)
+    come(made, "b")
+    assert loads(made)["n3"] >= 0.4
+
+
+@pytest.mark.parametrize("policy", ["kube-default", "lb", "marl-dqn"])
+def test_readings_of_nodes_that_come_and_go_leave_nothing_behind(policy):
+    made = scene(policy=policy)
+    for number in range(30):
+        name = f"more-{number}"
+        made.add_node(make_node(name).allocatable(cpu="10", memory="10Gi", pods="110").node())
+        made.run()
+        made.now += 1.0
+        made.deliver(NodesMeasured((NodeSample(name, 0.0, 1000, GIB),)))
+        made.inbox.append(NodeDeleted(name))
+        made.run()
+    tell(made, 0.1, 0.1, 0.1, 0.1)
+    assert set(made.core.variants.store.nodes) <= {*NODES}
+    assert set(made.core.variants.used) <= {*NODES}
 
 
 def test_who_begins_to_look_again_is_told_what_holds_now():
