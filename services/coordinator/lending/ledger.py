@@ -4,10 +4,10 @@
 
 A value of another's is never written over: who writes says what stands in ``managedFields`` (``loan_writes.py``), and
 the node is left alone. What is lent is raised only after a whole window: a new leader goes on with what it finds. It is
-lowered at once. While lending is off, what was lent is taken away, and nothing else is done. It is taken away too where
-metrics have been gone for too long: 0 would say that all of it is needed, and whoever runs on it has to leave. Once
-they are back, who still runs on what was taken away is told at once what there is, and before a whole window nobody
-else comes.
+lowered without one, at once by more than ``change_percent``. While lending is off, what was lent is taken away, and
+nothing else is done. It is taken away too where metrics have been gone for too long: 0 would say that all of it is
+needed, and whoever runs on it has to leave. Once they are back, who still runs on what was taken away is told at once
+what there is, and before a whole window nobody else comes.
 """
 
 from __future__ import annotations
