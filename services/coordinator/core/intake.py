@@ -368,8 +368,12 @@ class ClusterIntake:
             self._forget_readings(node.name)
         state.cluster.upsert_node(node)
         state.totals_version += 1
-        lends_alone = events == [ClusterEvent.NODE_ALLOCATABLE] and known is not None and known.uid == node.uid
-        if not (lends_alone and differ_in_lent_alone(known.allocatable, node.allocatable)):
+        if (
+            known is None
+            or (known.uid, known.latency_us) != (node.uid, node.latency_us)
+            or events != [ClusterEvent.NODE_ALLOCATABLE]
+            or not differ_in_lent_alone(known.allocatable, node.allocatable)
+        ):
             state.nodes_version += 1
         if known is None or ClusterEvent.NODE_ALLOCATABLE in events:
             self._giving_way.node_changed(node.name)
