@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 CPU_NAMES = ("batch-cpu", "reclaimed_millicpu")
@@ -38,6 +39,13 @@ def lent_cpu(domain: str = LENT_DOMAIN) -> str:
 def lent_memory(domain: str = LENT_DOMAIN) -> str:
     """The name under which memory is lent, in bytes."""
     return f"{domain}/{MEMORY_NAMES[0]}"
+
+
+def differ_in_lent_alone(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Whether a node names the same resources and has as much of each, but for how much it lends."""
+    return before.keys() == after.keys() and all(
+        before[name] == amount or is_lent(name) for name, amount in after.items()
+    )
 
 
 def is_lent(resource: str) -> bool:

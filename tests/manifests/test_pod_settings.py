@@ -231,3 +231,10 @@ def test_liveness_is_asked_where_a_thread_answers_and_never_of_the_busy_loop(bui
         assert settings.live_listen == f":{port}"
         assert probe["httpGet"]["path"] == "/livez"
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+@needs_kubectl
+@pytest.mark.parametrize(("build", "value"), [("partition-agents", "off"), ("partition-agents+lending", "on")])
+def test_where_nodes_lend_offline_pods_give_back(build: str, value: str) -> None:
+    coordinator = told(build)["coordinator"]
+    assert (coordinator.lend, coordinator.offline_eviction) == (value, value)

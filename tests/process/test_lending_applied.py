@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.manifests.rendering import folder_of
-from tests.manifests.test_pod_settings import all_told
 from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 from tests.process.test_lending import LENDS, lent_by, pod, until_lent
@@ -22,7 +21,6 @@ TWIN = ["--kubeconfig-scheme", "https", "--simulate", "--speed", "1"]
 
 async def test_the_component_lends_and_takes_away_with_its_own_rights(tmp_path: Path) -> None:
     build = "partition-agents+lending"
-    assert all_told(build)["coordinator"].lend == "on"
     async with Mesh(tmp_path, coordinators=0, agents=1, binders=1, twin_flags=TWIN) as mesh:
         await apply(mesh, "-k", str(folder_of(build)))
         world = World(mesh)
@@ -43,7 +41,6 @@ async def test_the_component_lends_and_takes_away_with_its_own_rights(tmp_path: 
 
 
 async def test_without_the_component_nothing_is_written_and_it_is_said(tmp_path: Path) -> None:
-    assert all_told("partition-agents")["coordinator"].lend == "off"
     async with Mesh(tmp_path, coordinators=0, agents=1, binders=1, twin_flags=TWIN) as mesh:
         await apply(mesh, "-k", str(folder_of("partition-agents")))
         world = World(mesh)

@@ -27,6 +27,7 @@ from shared.model.node import Node
 from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
+from shared.model.qos import differ_in_lent_alone
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.delays import LOWEST
 from shared.scheduling.state.devices_port import DEVICE_KINDS
@@ -368,7 +369,14 @@ class ClusterIntake:
             state.log("node_recreated", node=node.name)
             self._forget_readings(node.name)
         state.cluster.upsert_node(node)
-        state.nodes_version += 1
+        state.totals_version += 1
+        if (
+            known is None
+            or (known.uid, known.latency_us) != (node.uid, node.latency_us)
+            or events != [ClusterEvent.NODE_ALLOCATABLE]
+            or not differ_in_lent_alone(known.allocatable, node.allocatable)
+        ):
+            state.nodes_version += 1
         if known is None or ClusterEvent.NODE_ALLOCATABLE in events:
             self._giving_way.node_changed(node.name)
         if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
@@ -387,6 +395,7 @@ class ClusterIntake:
             self._state.cluster.remove_node(name)
             self._giving_way.node_changed(name)
             self._state.nodes_version += 1
+            self._state.totals_version += 1
             self._forget_readings(name)
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self.new_nodes:

@@ -219,7 +219,9 @@ class State:
     queues: QueueTree = field(default_factory=QueueTree)
     """The Queue objects, which units wait in them and which pods count; stands empty while there are none."""
     nodes_version: int = 0
-    """Counts nodes that came, went or changed."""
+    """Counts nodes that came, went or changed otherwise than in how much they lend."""
+    totals_version: int = 0
+    """Counts the same, and changes of how much they lend."""
     domains: DomainKeeper = field(init=False)
     gated: dict[str, Gated] = field(default_factory=dict)
     """Our pods that are not tried because of their scheduling gates, or since claims of theirs are not there, by uid,

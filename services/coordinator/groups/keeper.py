@@ -34,13 +34,13 @@ class GroupKeeper:
         self._due = Due()
         self._excuses = Due()
         self._measured = -1
-        """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
+        """Which nodes the totals are of that groups were told, as ``totals_version`` counts."""
 
     def step(self) -> None:
         """Look at the groups of which something changed, and tell those that have waited for long enough."""
         state = self._state
-        if state.groups.demanding and state.nodes_version != self._measured:
-            self._measured = state.nodes_version
+        if state.groups.demanding and state.totals_version != self._measured:
+            self._measured = state.totals_version
             state.groups.measure(state.cache.table.totals())
         for key in self._excuses.take(state.now):
             self._excuse(key)

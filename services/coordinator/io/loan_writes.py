@@ -280,10 +280,11 @@ async def keep(
     clock: Callable[[], float],
 ) -> None:
     """Have nodes judged and write what they lend; eternal. ``tune`` has the ledger go by the settings as they are."""
-    whole_s, began_s = -math.inf, clock()
+    whole_s, began_s, alone = -math.inf, clock(), False
     while True:
         await asyncio.sleep(EVERY_S)
         tune()
+        alone = _say_alone(alone=ledger.on and not core.state.settings.offline_eviction, said=alone)
         whole = clock() - whole_s >= LOOK_S
         if not core.state.started or not (ledger.on or (whole and not writes.resting)):
             continue
@@ -296,6 +297,17 @@ async def keep(
         works = await _due(core, ledger, uses, clock)
         if not writes.resting:  # nodes are judged all the same: their windows go on
             await writes.write(works)
+
+
+def _say_alone(*, alone: bool, said: bool) -> bool:
+    """Once while it lasts: that nodes lend, and nobody is asked to give back."""
+    if alone and not said:
+        log.warning(
+            "lending_without_giving_way",
+            effect="where less is lent than offline pods hold they stay",
+            remedy="set offline_eviction=on, unless an agent on the nodes evicts them",
+        )
+    return alone
 
 
 async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[], float]) -> list[LoanWrite]:

@@ -4,8 +4,10 @@
 
 A value of another's is never written over: who writes says what stands in ``managedFields`` (``loan_writes.py``), and
 the node is left alone. What is lent is raised only after a whole window: a new leader goes on with what it finds. It is
-lowered at once. While lending is off, what was lent is taken away, and nothing else is done. It is taken away too where
-metrics have been gone for too long: 0 would say that all of it is needed, and whoever runs on it has to leave.
+lowered without one, at once by more than ``change_percent``. While lending is off, what was lent is taken away, and
+nothing else is done. It is taken away too where metrics have been gone for too long: 0 would say that all of it is
+needed, and whoever runs on it has to leave. Once they are back, who still runs on what was taken away is told at once
+what there is, and before a whole window nobody else comes.
 """
 
 from __future__ import annotations
@@ -166,10 +168,14 @@ class LoanLedger:
         want, rule = standing.loan.want, self.rule
         if want is None:
             return None
-        has = self._amounts(there)
+        has, held = self._amounts(there), standing.loan.held
         if not standing.loan.window.full:
-            want = min(want[0], has[0]), min(want[1], has[1])
-        if want == has and (there or want == (0, 0)):
+            most = (there.get(name, amount) for name, amount in zip(self.names, held, strict=True))
+            cpu, memory = (min(of, of_it) for of, of_it in zip(want, most, strict=True))
+            want = cpu, memory
+        if any(amount and name not in there for name, amount in zip(self.names, held, strict=True)):
+            return want  # nobody leaves for what the node does not name
+        if want == has:
             return None
         rest = now_s - standing.written_s < rule.rewrite_s
         if rest and not any(_differs(of, before, rule) for of, before in zip(want, has, strict=True)):

@@ -87,6 +87,11 @@ class NodeLoan:
     gone: dict[str, tuple[float, Qos, Amounts]] = field(default_factory=dict)
     """Since when it is not seen any more."""
 
+    @property
+    def held(self) -> Amounts:
+        """What pods that are here request of lent resources."""
+        return sum(of[0] for _, _, of in self.here.values()), sum(of[1] for _, _, of in self.here.values())
+
 
 def judge(
     loan: NodeLoan,

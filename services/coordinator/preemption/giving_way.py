@@ -303,8 +303,8 @@ class GivingWay:
 
     def _moment(self, node: str) -> Moment:
         state, groups = self._state, self._state.groups
-        if self._totals[0] != state.nodes_version:
-            self._totals = state.nodes_version, state.cache.table.totals()
+        if self._totals[0] != state.totals_version:
+            self._totals = state.totals_version, state.cache.table.totals()
         now = state.now + (state.epoch or 0.0)
 
         def stays(pod: Pod) -> str:

@@ -31,6 +31,11 @@ TOLD_PER_TURN = 256
 HISTORY_S = 1.0
 """How often past use is moved on, and what units are told is looked at again, at most."""
 
+LENT_EVERY_S, LENT_AT_LAST_S = 5.0, 60.0
+"""Nodes that change in how much they lend alone, as they do all the time, change the totals no more often than this;
+and while a look or search for what may be taken back is under way, which ends with that, no sooner than so long after.
+"""
+
 SHAPES_PER_LOOK = 256
 """Kinds of units that are held back of which it is asked at a time whether they are for the same reason still."""
 
@@ -47,8 +52,9 @@ class QueueKeeper:
         self._status = status
         self._reclaimer = reclaimer
         self._history_at = 0.0
-        self._measured = -1
-        """Which nodes the totals are of, as ``nodes_version`` counts; -1: there are none."""
+        self._measured = -1, -1
+        """Which nodes the totals are of, as ``nodes_version`` and ``totals_version`` count; -1: there are none."""
+        self._measured_at = 0.0
         self.past = PastUse(state)
 
     def change(self, name: str, queue: Queue | None) -> None:
@@ -100,7 +106,7 @@ class QueueKeeper:
             return None
         if state.queues.notices.waiting or state.queues.more:
             return state.now
-        times = [self._status.wake_at(), self._reclaimer.wake_at()]
+        times = [self._status.wake_at(), self._reclaimer.wake_at(), self._measure_at()]
         halved = any(queue.half_life_s is not None for queue in state.queues.queues.values())
         if halved or state.queues.notices.holding:
             times.append(self._history_at + HISTORY_S)
@@ -129,7 +135,7 @@ class QueueKeeper:
         state.queue.take_turns(None, state.now)
         state.cache.changed = state.cluster.renominated = None
         state.queues.clear()
-        self._measured = -1
+        self._measured = -1, -1
         state.log("queues_end")
 
     def _named(self) -> bool:
@@ -166,10 +172,19 @@ class QueueKeeper:
 
     def _measure(self) -> None:
         """The cluster's totals, where a node came, went or changed."""
-        state = self._state
-        if state.nodes_version != self._measured:
-            self._measured = state.nodes_version
+        state, at = self._state, self._measure_at()
+        if at is not None and state.now >= at:
+            self._measured, self._measured_at = (state.nodes_version, state.totals_version), state.now
             state.queues.set_capacity(state.cache.table.totals())
+
+    def _measure_at(self) -> float | None:
+        """When the totals are to be taken over; None: they are as they were."""
+        state, (nodes, totals) = self._state, self._measured
+        if state.nodes_version != nodes:
+            return state.now
+        if state.totals_version == totals:
+            return None
+        return self._measured_at + (LENT_AT_LAST_S if self._reclaimer.under_way else LENT_EVERY_S)
 
     # --- what is held back --------------------------------------------------------------------------------------
 

@@ -94,11 +94,16 @@ class Reclaimer:
         self.lent = Lent(state)
         self._finder = Finder(state, nominations, self._leaving, self.lent)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a look or a search is."""
+        return self._search is not None or self._look is not None
+
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""
         if self._state.paused is not None:
             return None
-        if self._search is not None or self._look is not None or self._leaving.busy:
+        if self.under_way or self._leaving.busy:
             return self._state.now
         turns, queues = self._state.queue.turns, self._state.queues.queues.values()
         if turns is not None and self._may_look_early(turns):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
 from shared.model.gpu import pick_devices, take_devices
 from shared.model.node import UNKNOWN_LATENCY, Node
+from shared.model.qos import differ_in_lent_alone
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.scheduling.state.latencies import TargetLatencies
 from shared.scheduling.state.measured_use import MeasuredUse
@@ -40,7 +41,8 @@ class NodeTable:
 
     ``stamp[row]``: the counter's value at the row's last change; ``static_stamp``: at the last change of anything but
     accounting and latencies (labels, taints, declared features, unschedulable, the set of nodes); ``latency_stamp``: at
-    the last change of a latency; ``offered_stamp``: at the last change of what some node offers, devices included.
+    the last change of a latency; ``offered_stamp``: at the last change of what some node offers, devices included,
+    but for how much it lends.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -102,7 +104,7 @@ class NodeTable:
         static_before = (known.labels, known.taints, known.closed, known.features) if known is not None else None
         if static_before != (node.labels, node.taints, node.closed, node.features):
             self._set_static(row, node, known)
-        if known is None or known.allocatable != node.allocatable:
+        if known is None or not differ_in_lent_alone(known.allocatable, node.allocatable):
             self.offered_stamp = self.clock + 1
         self.drained[row] = bool(node.drained) and not node.unschedulable
         for name in node.allocatable:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.coordinator.rollout import demand as standing_demand
-from shared.model.gpu_shares import DEFAULT
+from shared.model.gpu_shares import DEFAULT, GpuShares
 from shared.model.pod import Pod
 from shared.policy import demand
 from shared.policy.demand import DemandCount
@@ -81,6 +81,27 @@ def gpu_node(name: str, model: str, gpus: int = 0, **amounts: str):
 
 
 PLUGIN = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(("name", "times"), [("kubernetes.io/batch-cpu", 0), ("example.com/fpga", 1)])
+def test_gpus_are_not_counted_again_where_a_node_lends_another_amount(
+    name: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, cache, counted = DemandCount(), ClusterCache(), 0
+    count.add(asking(1), 1000, DEFAULT)
+    cache.upsert_node(gpu_node("a", "A", 4, **{name: "1"}))
+    count.take_over(cache.table, DEFAULT)
+    devices_by_model = demand.devices_by_model
+
+    def counting(table: NodeTable, shares: GpuShares) -> tuple[dict[str, int], int]:
+        nonlocal counted
+        counted += 1
+        return devices_by_model(table, shares)
+
+    monkeypatch.setattr(demand, "devices_by_model", counting)
+    cache.upsert_node(gpu_node("a", "A", 4, **{name: "2"}))
+    assert not count.due(cache.table, DEFAULT)
+    assert counted == times
 
 
 def test_it_is_due_at_once_when_gpus_of_a_model_come_or_go_and_not_when_other_nodes_do() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from structlog.testing import CapturingLogger
 
+from services.coordinator.core.state import CoreSettings
 from services.coordinator.io import loan_writes
 from services.coordinator.io.loan_writes import (
     ALL_REST_S,
@@ -250,7 +251,9 @@ async def test_an_answer_that_is_none_keeps_what_is_known(told: CapturingLogger)
     assert "pod_metrics_unread" in events(told)
 
 
-async def test_nodes_are_judged_while_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_are_judged_while_nothing_may_be_written(
+    monkeypatch: pytest.MonkeyPatch, told: CapturingLogger
+) -> None:
     """Or every rest would cost all windows, and a whole one more before anything is lent."""
     monkeypatch.setattr(loan_writes, "EVERY_S", 0.0)
     scene, written = LendingScene(), list[tuple[float, LoanWrite]]()
@@ -258,6 +261,7 @@ async def test_nodes_are_judged_while_nothing_may_be_written(monkeypatch: pytest
     core = SimpleNamespace(
         state=SimpleNamespace(
             started=True,
+            settings=CoreSettings(),
             cache=SimpleNamespace(table=table),
             cluster=SimpleNamespace(index=SimpleNamespace(pods_on=lambda _: [])),
         ),
@@ -294,3 +298,14 @@ async def test_nodes_are_judged_while_nothing_may_be_written(monkeypatch: pytest
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert written[0] == (rested, LoanWrite("n", (4000, 45 * 10**9), certain=True))
+    assert events(told) == ["lending_without_giving_way"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_that_nodes_lend_and_nobody_gives_back_is_said_once_while_it_lasts(
+    told: CapturingLogger, *, alone: bool
+) -> None:
+    said = False
+    for now in (alone, alone, False, alone):
+        said = loan_writes._say_alone(alone=now, said=said)
+    assert len(told.calls) == 2 * alone

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from services.coordinator.lending.ledger import LoanLedger
 from shared.scheduling.lending.rule import LendingRule
-from tests.unit.services.coordinator.lending.scene import CPU, GB, MEMORY, RULE, LendingScene
+from tests.unit.services.coordinator.lending.scene import CPU, GB, MEMORY, RULE, LendingScene, pod
 
 
 def test_small_changes_are_written_after_a_while_and_great_ones_at_once() -> None:
@@ -111,6 +112,48 @@ def test_where_we_lend_nothing_other_names_bring_no_0() -> None:
     scene.node = replace(scene.node, allocatable={**scene.node.allocatable, "example.com/batch-cpu": 0})
     assert scene.play(RULE.window_s - 20) == []
     assert [(work.amounts, work.certain) for work in scene.play(60)] == [((4000, 45 * GB), False)]
+
+
+def held_through_an_outage(*, batch_cpu: int) -> LendingScene:
+    """A job holds so much of what was lent; metrics have been gone for so long that it was taken away."""
+    scene = LendingScene()
+    scene.play(320)
+    scene.pods = [pod("job", qos="BE", batch_cpu=batch_cpu)]
+    scene.play(20)
+    scene.now_s += RULE.degrade_s + 1
+    work = scene.look()
+    assert work is not None
+    assert work.amounts is None
+    return scene
+
+
+@pytest.mark.parametrize(("online", "written"), [(9000, 0), (5500, 500), (2000, 3000)])
+def test_who_still_runs_on_what_was_taken_away_is_told_at_once_what_there_is(online: int, written: int) -> None:
+    """When metrics have come back; nobody else comes before the window is full."""
+    scene = held_through_an_outage(batch_cpu=3000)
+    (work,) = scene.play(RULE.window_s - 20, cpu=online)
+    assert work.amounts == (written, 0)
+
+
+def test_who_still_runs_though_lending_was_off_is_told_at_once_what_there_is() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("job", qos="BE", batch_cpu=3000)]
+    scene.show((3000, 0))
+    scene.play(320)
+    scene.ledger.tune(RULE, on=False)
+    scene.play(20)
+    scene.ledger.tune(RULE, on=True)
+    assert [work.amounts for work in scene.play(20, cpu=9000)] == [(0, 0)]
+
+
+def test_a_resource_that_the_node_does_not_name_and_pods_hold_is_written_beside_one_that_it_names() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("job", qos="BE", batch_cpu=3000)]
+    scene.play(320)
+    scene.node = replace(
+        scene.node, allocatable={name: amount for name, amount in scene.node.allocatable.items() if name != CPU}
+    )
+    assert [work.amounts for work in scene.play(20, cpu=9000)] == [(0, scene.lent[1])]
 
 
 def test_while_lending_is_off_a_node_of_anothers_is_asked_about_once() -> None:

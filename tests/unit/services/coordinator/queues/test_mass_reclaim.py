@@ -4,6 +4,8 @@ ends before all are served, and nobody leaves whom the same burst one by one wou
 from __future__ import annotations
 
 import gc
+import itertools
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -17,7 +19,9 @@ from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.instructions import Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.core.validate import validate
+from services.coordinator.queues.keeper import LENT_EVERY_S
 from services.coordinator.queues.leaving import GIVE_UP_S
+from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.reclaiming import EVERY_S, Reclaimer
 from services.coordinator.queues.rooms import NodeRoom
 from services.coordinator.status.reporter import FIRST_AFTER_S
@@ -35,6 +39,7 @@ MOST_OPCODES = 71_000
 """Of the coordinator's core for one more pod that takes back its place: a tenth more than it is."""
 
 LENDER, BORROWER = "lender", "borrower"
+OFFLINE_CPU = "kubernetes.io/batch-cpu"
 
 
 def labelled(pod: Pod, queue: str) -> Pod:
@@ -324,6 +329,59 @@ def test_a_burst_costs_no_more_than_one_by_one(seed: int, batch: int) -> None:
     assert len(set(scene.evicted)) == len(scene.evicted)
     assert len(scene.evicted) <= len(alone.evicted)
     assert all(used(scene, name) >= 2000 for name in ("b", "c"))
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_nodes_are_ranked_though_what_they_lend_offline_pods_changes_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, *, labels: bool
+) -> None:
+    """With ``labels`` other nodes are right each time, and the look ends."""
+    scene, in_order, counted = lent(2), Lent._in_order, Lent._count_one
+    for number in range(2):
+        scene.add_node(make_node(f"n{number:03}").allocatable(cpu=str(PLACES), **{OFFLINE_CPU: "1"}).node())
+    scene.run(batch=100, until_s=1)
+    ranked, counts, amounts = list[int](), Counter[str](), itertools.count(2)
+
+    def interrupted(found: Lent, *args: Any) -> Work[list[str]]:
+        steps = in_order(found, *args)
+        try:
+            while True:
+                next(steps)
+                amount = str(next(amounts))
+                node = make_node("n001").allocatable(cpu=str(PLACES), **{OFFLINE_CPU: amount})
+                scene.add_node(node.label(**({"moved": amount} if labels else {})).node())
+                yield 10**9  # no more of it this turn
+        except StopIteration as end:
+            names: list[str] = end.value
+            ranked.append(len(names))
+            return names
+
+    def count(found: Lent, uid: str) -> None:
+        counts[uid] += 1
+        counted(found, uid)
+
+    monkeypatch.setattr(Lent, "_in_order", interrupted)
+    monkeypatch.setattr(Lent, "_count_one", count)
+    for pod in owners(3):
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=5)
+    assert set(ranked) == (set() if labels else {2})
+    assert bool(scene.evicted) is not labels
+    assert labels or max(counts[f"uid-low-1-{place}"] for place in range(PLACES)) <= 3
+
+
+def test_the_totals_follow_what_nodes_lend_offline_pods_though_nothing_else_comes() -> None:
+    scene = lent(1)
+    tree, node = scene.core.state.queues, make_node("n000")
+    scene.add_node(node.allocatable(cpu=str(PLACES), **{OFFLINE_CPU: "1"}).node())
+    scene.run()
+    assert tree.capacity[OFFLINE_CPU] == 1  # a resource that is new
+    for amount in (2, 3):
+        scene.add_node(node.allocatable(cpu=str(PLACES), **{OFFLINE_CPU: str(amount)}).node())
+        scene.run()
+        assert tree.capacity[OFFLINE_CPU] == 1
+    scene.run(until_s=LENT_EVERY_S + 1)
+    assert tree.capacity[OFFLINE_CPU] == 3
 
 
 def test_the_sums_of_what_is_lent_are_checked() -> None:

@@ -47,6 +47,15 @@ def test_what_is_measured_counts_and_what_is_not_is_requested():
     assert node_load(table, ROWS, ("cpu", "disk", "pods")) == pytest.approx([(0.1 + 0.7 + 0.04) / 3])
 
 
+def test_a_pod_on_what_is_lent_counts_once_it_is_measured_and_before_among_pods_alone():
+    offline = make_pod("offline").request(**{"kubernetes.io/batch-cpu": "8000"}).pod().pod_class
+    table = measured(table_of(), 0.1, 0.8, 0.2, 0.0)
+    assert added_load(table, offline, ROWS) == pytest.approx([0.0])
+    assert added_load(table, offline, ROWS, ("pods",)) == pytest.approx([0.01])
+    table.add_usage(0, offline, ())
+    np.testing.assert_allclose(used_shares(table, ROWS)[:, 0], [0.1, 0.8, 0.2, 0.0, 0.05])
+
+
 def test_a_pod_that_came_since_counts_by_its_requests_and_one_that_left_takes_its_part_along_at_most_its_request():
     table = measured(table_of(), 0.1, 0.8, 0.2, 0.0)
     table.add_usage(0, POD, ())
