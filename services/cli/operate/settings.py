@@ -8,6 +8,7 @@ that a misspelt name is answered with the nearest one.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +206,10 @@ def typed(item: Json, text: str) -> int | float | str:
         if kind == "integer":
             return int(text)
         if kind == "number":
-            return float(text)
+            found = float(text)
+            if not math.isfinite(found):
+                raise ValueError(text)
+            return found
     except ValueError:
         raise ConfigError(f"settings: {item.get('name')}: {text!r} is no {kind}; give {_range(item)}") from None
     return text

@@ -179,6 +179,9 @@ def test_a_value_has_the_settings_type_or_is_refused_with_the_range() -> None:
     assert typed(LEVEL, "12") == "12"
     with pytest.raises(ConfigError, match=r"batch_units: '1\.5' is no integer; give 1 to 1000"):
         typed(SETTING, "1.5")
+    for endless in ("NaN", "inf", "-Infinity", "1e999"):
+        with pytest.raises(ConfigError, match=f"{SETTING['name']}: '{endless}' is no number; give "):
+            typed(SETTING | {"type": "number"}, endless)
 
 
 def test_histories_show_who_changed_what_and_why() -> None:
