@@ -225,14 +225,19 @@ def setting_lines(item: Json) -> list[str]:
     ]
 
 
+TAKEN_BACK = (
+    "what nodes lend is taken away as each is looked at: before you stop the mesh, wait until 'conclave nodes -o wide'"
+    " shows nothing lent"
+)
+
+
 def changed_lines(found: Json, names: Sequence[str] | Json) -> list[str]:
     """What the named settings are now, and under which number."""
     wanted = {name.replace("-", "_") for name in names}
-    lines = [
-        f"{item.get('name')} = {item.get('value')} ({item.get('source')})"
-        for item in found.get("items") or ()
-        if item.get("name") in wanted
-    ]
+    items = [item for item in found.get("items") or () if item.get("name") in wanted]
+    lines = [f"{item.get('name')} = {item.get('value')} ({item.get('source')})" for item in items]
+    if any((item.get("name"), item.get("value")) == ("lend", "off") for item in items):
+        lines.append(TAKEN_BACK)
     return [*lines, f"settings are number {found.get('number')}"]
 
 
