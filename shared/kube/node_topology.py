@@ -17,7 +17,7 @@ from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 from shared.model import node_topology as model
 from shared.model.node_topology import ContainerKind, TopologyPolicy, TopologyScope
-from shared.model.resources import CPU, MEMORY
+from shared.model.resources import CPU, MEMORY, parse_amount
 
 HUGEPAGES = "hugepages-"
 POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE = "topologyManagerPolicy", "topologyManagerScope"
@@ -116,7 +116,7 @@ def _zones(zones: Iterable[TopologyZone]) -> Iterator[model.Zone]:
             id=_number(zone.name, f"{where}.name"),
             capacity={one.name: _amount(where, one.name, one.capacity) for one in resources},
             allocatable={one.name: _amount(where, one.name, one.allocatable) for one in resources},
-            available={one.name: _amount(where, one.name, one.available) for one in resources},
+            available={one.name: _available(where, one) for one in resources},
             costs={_number(one.name, f"{where}.costs"): one.value for one in zone.costs or ()},
         )
 
@@ -126,6 +126,16 @@ def _number(name: str, field: str) -> int:
     if found is None:
         raise ObjectError(f"{name!r} ends in no number, such as node-0", field=field)
     return int(found[1])
+
+
+def _available(where: str, one: ZoneResource) -> int:
+    """Never more than is allocatable, nor below 0: an exporter subtracts pods that a kubelet has let go or lets on."""
+    try:
+        if parse_amount(one.name, one.available) < 0:
+            return 0
+    except ValueError:
+        pass  # named below
+    return min(_amount(where, one.name, one.available), _amount(where, one.name, one.allocatable))
 
 
 def _amount(where: str, name: str, quantity: str | float) -> int:

@@ -8,6 +8,7 @@ that a misspelt name is answered with the nearest one.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +206,10 @@ def typed(item: Json, text: str) -> int | float | str:
         if kind == "integer":
             return int(text)
         if kind == "number":
-            return float(text)
+            found = float(text)
+            if not math.isfinite(found):
+                raise ValueError(text)
+            return found
     except ValueError:
         raise ConfigError(f"settings: {item.get('name')}: {text!r} is no {kind}; give {_range(item)}") from None
     return text
@@ -221,14 +225,19 @@ def setting_lines(item: Json) -> list[str]:
     ]
 
 
+TAKEN_BACK = (
+    "what nodes lend is taken away as each is looked at: before you stop the mesh, wait until 'conclave nodes -o wide'"
+    " shows nothing lent"
+)
+
+
 def changed_lines(found: Json, names: Sequence[str] | Json) -> list[str]:
     """What the named settings are now, and under which number."""
     wanted = {name.replace("-", "_") for name in names}
-    lines = [
-        f"{item.get('name')} = {item.get('value')} ({item.get('source')})"
-        for item in found.get("items") or ()
-        if item.get("name") in wanted
-    ]
+    items = [item for item in found.get("items") or () if item.get("name") in wanted]
+    lines = [f"{item.get('name')} = {item.get('value')} ({item.get('source')})" for item in items]
+    if any((item.get("name"), item.get("value")) == ("lend", "off") for item in items):
+        lines.append(TAKEN_BACK)
     return [*lines, f"settings are number {found.get('number')}"]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from services.coordinator.lending.window import Window
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.qos import LENT_DOMAIN, is_lent, lent_cpu, lent_memory
+from shared.model.qos import CPU_NAMES, LENT_DOMAIN, is_lent, lent_cpu, lent_memory
 from shared.scheduling.lending.rule import LendingRule
 
 LOOK_S = 15.0
@@ -220,7 +220,8 @@ class LoanLedger:
         standing = self._nodes.get(node.name)
         if not self.on and not there:
             return None
-        cpu, memory = self._amounts(there)
+        foreign = standing is not None and bool(standing.foreign)
+        cpu, memory = _lent_as(self._others(node)) if foreign and not there else self._amounts(there)
         loan = standing.loan if standing is not None else None
         return LoanShown(
             cpu_millis=cpu,
@@ -255,6 +256,17 @@ class LoanLedger:
                 found["memory_bytes"] += standing.has[1]
                 found["lending"] += any(standing.has)
         self.figures = dict(found)
+
+
+def _lent_as(others: Iterable[tuple[str, int]]) -> Amounts:
+    """What others lend, whatever their domains; of two that lend the same, the greater."""
+    cpu = memory = 0
+    for name, amount in others:
+        if name.rpartition("/")[2] in CPU_NAMES:
+            cpu = max(cpu, amount)
+        else:
+            memory = max(memory, amount)
+    return cpu, memory
 
 
 def _differs(amount: int, before: int, rule: LendingRule) -> bool:

@@ -106,7 +106,9 @@ def judge(
     allocatable = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
     capacity = node.capacity[0] or allocatable[0], node.capacity[1] or allocatable[1]
     _note(loan, pods, now_s)
-    used, at_s, doubts = _measured(measured, capacity, now_s, empty=not pods)
+    used, at_s, doubts = _measured(
+        measured, capacity, now_s, since_s=min((since_s for since_s, *_ in loan.here.values()), default=math.inf)
+    )
     of_pods = [(pod, use_of(pod.key)) for pod in pods]
     of_gone = [_Gone(*one, use_of(key)) for key, one in loan.gone.items()]
     uses = [use for _, use in of_pods if use is not None]
@@ -120,8 +122,9 @@ def judge(
         if known and Qos.OFFLINE in {*(pod.qos for pod in pods), *(one.qos for one in of_gone)}:
             then_s, then = _then(loan, max(use.at_s for use in known))
         if uses:
-            of_node = _then(loan, max(use.at_s for use in uses))[1][0]
-            doubt = _disagreement(of_node, sum(use.amounts[0] for use in uses), capacity[0])
+            of_node_s, of_node = _then(loan, max(use.at_s for use in uses))
+            in_it = (use.amounts[0] for pod, use in of_pods if use is not None and loan.here[pod.key][0] <= of_node_s)
+            doubt = _disagreement(of_node[0], sum(in_it), capacity[0])
             if doubt:
                 used, doubts = None, [*doubts, doubt]
     loan.doubts = tuple(doubts)
@@ -133,7 +136,7 @@ def judge(
     by_pods, found = [], []
     for part in range(len(TRADED)):
         least, most_of_it = _taken(
-            loan, part, of_pods, _ended(of_gone, part, then_s), then[part], reserved[part], now_s
+            loan, part, of_pods, _ended(of_gone, part, then_s), then[part], reserved[part], now_s, then_s
         )
         by_pods.append(max(least, min(most_of_it, loan.before[part])))
         beyond = _beyond_offline(part, of_pods, _ended(of_gone, part, at_s), used[part]) if known else 0.0
@@ -194,9 +197,10 @@ def _note(loan: NodeLoan, pods: Iterable[Pod], now_s: float) -> None:
 
 
 def _measured(
-    measured: MeasuredNode | None, capacity: Amounts, now_s: float, *, empty: bool
+    measured: MeasuredNode | None, capacity: Amounts, now_s: float, *, since_s: float
 ) -> tuple[Pair | None, float, list[str]]:
-    """(what the node uses or None, when it was measured, what of it is not believed). ``empty``: no pod is there."""
+    """(what the node uses or None, when it was measured, what of it is not believed). ``since_s``: when the first of
+    its pods came; a node that was empty may have used 0."""
     found: list[float] = []
     at_s = math.inf
     doubts: list[str] = []
@@ -204,7 +208,7 @@ def _measured(
         one = measured.parts[part] if measured is not None else None
         if one is None or now_s - one.at_s >= HELD_S:
             continue
-        if not 0 <= one.amount <= BEYOND * capacity[part] or not (one.amount or empty):  # nor a NaN
+        if not 0 <= one.amount <= BEYOND * capacity[part] or not (one.amount or one.at_s < since_s):  # nor a NaN
             of_it = amount_text(resource, capacity[part])
             doubts.append(f"{resource}: {one.amount:.4g} is not what a node of {of_it} uses ({one.source})")
             continue
@@ -295,9 +299,10 @@ def _beyond_offline(part: int, of_pods: _OfPods, ended: _Ended, used: float) -> 
 
 
 def _taken(
-    loan: NodeLoan, part: int, of_pods: _OfPods, ended: _Ended, used: float, reserved: int, now_s: float
+    loan: NodeLoan, part: int, of_pods: _OfPods, ended: _Ended, used: float, reserved: int, now_s: float, at_s: float
 ) -> tuple[float, float]:
-    """At least, and at most: offline pods that are not measured use anything up to what they request."""
+    """At least, and at most: offline pods that are not measured use anything up to what they request.
+    ``used``: as of ``at_s``."""
     alone = not ended.measured and all(use is None for _, use in of_pods)
     uses: list[PodUse] = []
     system, hidden = used - ended.used, ended.unmeasured_most
@@ -309,7 +314,7 @@ def _taken(
             hidden += lent_requests(pod)[part]
         elif pod.qos is not Qos.OFFLINE and not alone:
             system -= request
-        if alone and here_s >= SETTLED_S:
+        if alone and here_s >= SETTLED_S and loan.here[pod.key][0] <= at_s:
             uses.append(PodUse(pod.qos, request, 0.0))
         else:
             uses.append(PodUse(pod.qos, request, None if use is None else use.amounts[part]))

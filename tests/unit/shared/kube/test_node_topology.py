@@ -58,6 +58,13 @@ def test_attributes_win_over_the_deprecated_policies() -> None:
     assert found.zones[0].available == {"cpu": 4, "memory": 8 * 2**30}
 
 
+@pytest.mark.parametrize(("available", "counts"), [("-5", 0), (-1, 0), ("-1Gi", 0), ("800", 8), ("3", 3)])
+def test_what_is_available_counts_between_nothing_and_what_is_allocatable(available: str | int, counts: int) -> None:
+    one = zone(cpu="8")
+    one["resources"][0]["available"] = available
+    assert read(zones=[one]).zones[0].available == {"cpu": counts}
+
+
 def pod(status: Json | None = None, **resources: Json) -> Any:
     spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
     return pod_from_api(msgspec.convert({"spec": spec, "status": status or {}}, api.Pod))

@@ -12,7 +12,7 @@ from services.cli.operate.decisions import DECISIONS, decision_line
 from services.cli.operate.nodes import NODES, node_lines
 from services.cli.operate.pending import QUEUED_PODS, counts_lines
 from services.cli.operate.scheduling import scheduling_line
-from services.cli.operate.settings import SETTINGS, SETTINGS_CHANGES, typed
+from services.cli.operate.settings import SETTINGS, SETTINGS_CHANGES, TAKEN_BACK, changed_lines, typed
 from services.cli.operate.status import overview_lines, status_lines
 from services.cli.operate.top.pages import bands, top_lines
 from shared.errors import ConfigError
@@ -179,6 +179,9 @@ def test_a_value_has_the_settings_type_or_is_refused_with_the_range() -> None:
     assert typed(LEVEL, "12") == "12"
     with pytest.raises(ConfigError, match=r"batch_units: '1\.5' is no integer; give 1 to 1000"):
         typed(SETTING, "1.5")
+    for endless in ("NaN", "inf", "-Infinity", "1e999"):
+        with pytest.raises(ConfigError, match=f"{SETTING['name']}: '{endless}' is no number; give "):
+            typed(SETTING | {"type": "number"}, endless)
 
 
 def test_histories_show_who_changed_what_and_why() -> None:
@@ -253,3 +256,9 @@ SENSED = [
     "  unmeasured network: nobody measures it",
     "  unmeasured disk: sdb vanished",
 ]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [("lend", "off", True), ("lend", "on", False), ("x", "off", False)])
+def test_lending_that_is_switched_off_says_to_wait(name: str, value: str, said: bool) -> None:
+    found = {"number": 3, "items": [{"name": name, "value": value, "source": "changed"}]}
+    assert (TAKEN_BACK in changed_lines(found, [name])) is said

@@ -265,3 +265,41 @@ def test_names_follow_the_domain() -> None:
         "example.com/batch-cpu",
         "example.com/batch-memory",
     )
+
+
+def test_a_measurement_from_before_a_pod_is_not_held_against_it() -> None:
+    scene = LendingScene()
+    scene.play(320, cpu=0, memory=0)
+    assert scene.lent[0] == 6000
+    scene.pods = [pod("web", cpu="3")]
+    for _ in range(7):
+        scene.now_s += 15
+        scene.look()
+        assert (scene.shown.doubts, scene.lent[0]) == ([], 3000)
+
+
+def test_a_pod_that_is_measured_later_than_its_node_is_not_held_against_it() -> None:
+    scene = LendingScene()
+    scene.play(320, cpu=0, memory=0)
+    scene.now_s += 15
+    scene.pods, scene.uses = [pod("web", cpu="3")], {"default/web": (3000, GB)}
+    scene.look()
+    assert (scene.shown.doubts, scene.lent[0]) == ([], 3000)
+
+
+def test_a_node_that_uses_nothing_while_a_pod_is_there_is_not_believed() -> None:
+    scene = LendingScene()
+    scene.play(320, cpu=0, memory=0)
+    scene.pods = [pod("web", cpu="3")]
+    scene.look()
+    scene.play(10, cpu=0, memory=0)
+    assert len(scene.shown.doubts) == 2
+
+
+def test_what_another_lends_under_its_own_domain_is_shown_with_its_amounts() -> None:
+    scene = LendingScene()
+    theirs = {"koordinator.sh/batch-cpu": 9000, "koordinator.sh/batch-memory": 7 * GB}
+    scene.node = replace(scene.node, allocatable={**scene.node.allocatable, **theirs})
+    scene.play(10)
+    scene.ledger.owned_by("n", "koord-manager", scene.now_s)
+    assert (scene.shown.cpu_millis, scene.shown.memory_bytes) == (9000, 7 * GB)
