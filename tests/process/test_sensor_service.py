@@ -38,12 +38,12 @@ async def disks_known(mesh: Mesh, leader: str) -> None:
 
 
 async def pods_keep_clear(mesh: Mesh, prefix: str) -> None:
-    names = [f"{prefix}{number}" for number in range(2)]
+    names = [f"{prefix}{number}" for number in range(3)]
     for name in names:
         await mesh.add_pod(name)
         await mesh.wait_bound({name})
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in await mesh.pods()}
-    assert [nodes[name] for name in names] == ["node-1"] * 2, nodes
+    assert [nodes[name] for name in names] == ["node-1"] * 3, nodes
 
 
 @BOTH
