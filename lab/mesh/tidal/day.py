@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.mesh.tidal.jobs import OfflineJob, Worker
-from lab.mesh.tidal.lending import GIVING_WAY, Lending
+from lab.mesh.tidal.lending import Lending
 from lab.mesh.tidal.levels import (
     GPU,
     GPU_PRIORITY,
@@ -388,7 +388,7 @@ class Day:
                 if not worker.leaving and worker.uid not in leaving:
                     staying[worker.node] += worker.job.asked.cpu_millis
         lent = np.array([self.world.nodes[name].allocatable.get(lent_cpu(), 0) for name in names])
-        return set(np.flatnonzero(staying - lent > GIVING_WAY.offline_margin * held).tolist())
+        return set(np.flatnonzero(staying - lent > self.levels.offline_margin * held).tolist())
 
 
 def _text(now: float) -> str:

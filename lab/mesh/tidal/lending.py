@@ -22,8 +22,13 @@ from shared.model.resources import Resources
 
 PLAIN = CoreSettings(gang_patience_s=0.0)
 """Else by default: where there is always more to do, nodes that are kept for one gang would stand idle."""
-GIVING_WAY = replace_settings(PLAIN, offline_eviction=True, offline_preemption=True, offline_margin=0.01)
-"""With little margin: what is missing is missing to online pods."""
+
+
+def giving_way(levels: Levels) -> CoreSettings:
+    """Where nodes lend."""
+    return replace_settings(
+        PLAIN, offline_eviction=True, offline_preemption=True, offline_margin=levels.offline_margin
+    )  # fmt: skip
 
 
 class Lending:

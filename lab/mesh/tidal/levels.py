@@ -76,6 +76,9 @@ class Levels:
     room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes and
     goes within minutes is not lent; written at once by small steps, so that who has to leave hears of it."""
 
+    offline_margin: float = 0.01
+    """Offline pods leave where so much of what they hold is missing. Little: online pods miss it."""
+
     @property
     def gpu_nodes(self) -> int:
         """The last so many nodes."""

@@ -16,7 +16,7 @@ import numpy as np
 from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
 from lab.mesh.placement import Named
 from lab.mesh.tidal.day import ALONE, ARRANGEMENTS, LENT, Arrangement, Day
-from lab.mesh.tidal.lending import GIVING_WAY, PLAIN
+from lab.mesh.tidal.lending import PLAIN, giving_way
 from lab.mesh.tidal.levels import Levels
 from lab.mesh.tidal.played import Played
 from lab.mesh.tidal.waits import Which, later
@@ -95,7 +95,7 @@ def run_suite(given: SuiteInput, progress: Progress = silent, agents: Agents = O
 
 def play(traces: TidalTraces, levels: Levels, how: Arrangement, agents: Agents, seed: int) -> Told:
     """One day."""
-    world = Named(POLICY).world(levels.pool(), agents, seed, settings=GIVING_WAY if how.lends else PLAIN)
+    world = Named(POLICY).world(levels.pool(), agents, seed, settings=giving_way(levels) if how.lends else PLAIN)
     return told(Day(traces, levels, how, world, seed).play(), levels)
 
 

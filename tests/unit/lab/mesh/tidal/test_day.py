@@ -12,7 +12,7 @@ from lab.mesh.placement import Named
 from lab.mesh.tidal import suite
 from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day
 from lab.mesh.tidal.jobs import OfflineJob
-from lab.mesh.tidal.lending import GIVING_WAY, PLAIN, Lending
+from lab.mesh.tidal.lending import PLAIN, Lending, giving_way
 from lab.mesh.tidal.levels import Levels
 from lab.mesh.tidal.played import Played
 from lab.mesh.world import Agents
@@ -40,10 +40,10 @@ def rising() -> TidalTraces:
 
 
 def play(
-    how: Arrangement, *, agents: Agents = ONE_AGENT, giving_way: bool = True, seed: int = 1, uses_share: float = 0.3
+    how: Arrangement, *, agents: Agents = ONE_AGENT, gives_way: bool = True, seed: int = 1, uses_share: float = 0.3
 ) -> Played:
     levels = dataclasses.replace(LEVELS, uses_share=uses_share)
-    settings = dataclasses.replace(GIVING_WAY, offline_eviction=giving_way) if how.lends else PLAIN
+    settings = dataclasses.replace(giving_way(levels), offline_eviction=gives_way) if how.lends else PLAIN
     world = Named("kube-default").world(levels.pool(), agents, seed, settings=settings)
     played = Day(rising(), levels, how, world, seed).play()
     assert world.core.validate() == []
@@ -68,11 +68,11 @@ def test_what_services_do_not_use_is_lent_and_given_back_as_demand_rises(agents)
     assert max(lent.gave_way) <= 5.0
     assert lent.series.offline[-1] < max(lent.series.offline)
     assert max(used(lent)[RISEN]) <= LEVELS.line
-    assert violated(lent) < violated(play(LENT, giving_way=False)) - 0.05
+    assert violated(lent) < violated(play(LENT, gives_way=False)) - 0.05
 
 
 def test_where_nobody_gives_way_nodes_stay_over_what_they_lend_and_services_pay_for_it():
-    stubborn = play(LENT, giving_way=False)
+    stubborn = play(LENT, gives_way=False)
     assert max(stubborn.gave_way) > suite.WITHIN_S
     assert violated(stubborn) > 0.1
     assert min(used(stubborn)[RISEN]) > LEVELS.line
@@ -104,7 +104,7 @@ def test_who_gives_way_hears_of_demand_a_step_late():
             super().read(nodes, pods, at_s)
 
     levels = dataclasses.replace(LEVELS, uses_share=0.3)
-    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=GIVING_WAY)
+    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
     day = Day(rising(), levels, LENT, world, 1)
     day._lending = Spied(levels, world)
     day.play()
@@ -113,7 +113,7 @@ def test_who_gives_way_hears_of_demand_a_step_late():
 
 def test_a_node_that_still_holds_too_much_at_the_end_of_the_day_is_told():
     levels = dataclasses.replace(LEVELS, uses_share=0.3)
-    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=GIVING_WAY)
+    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
     day = Day(rising(), levels, LENT, world, 1)
     day._over[0] = world.now
     day._read = lambda lending: None
