@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.process.changing_proc import STEADY
 from tests.process.mesh import Mesh
 from tests.process.sensors import at, flags_of, sensing, start
 from tests.process.test_mutual_tls_mesh import Certificates
@@ -53,7 +54,7 @@ async def test_a_sensors_readings_reach_whoever_decides_for_its_node(
 ) -> None:
     """Agents of any share of the nodes, and the leader itself where there are none."""
     embedded = [] if agents else ["--embedded-agent"]
-    flags = {"agent": policy, "coordinator": [*policy, "--metrics-every-s", "3600", *embedded]}
+    flags = {"agent": [*policy, *STEADY], "coordinator": [*policy, *STEADY, "--metrics-every-s", "3600", *embedded]}
     async with Mesh(tmp_path, coordinators=1, agents=agents, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(2, named="node")
         async with sensing(tmp_path, BUSY, [at(mesh.services["coordinator-0"].url)]):
@@ -67,7 +68,7 @@ async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_
 ) -> None:
     async with Mesh(tmp_path, coordinators=0, agents=0, binders=0) as mesh:
         await mesh.add_nodes(2, named="node")
-        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *policy]
+        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *policy, *STEADY]
         for name in ("single-0", "single-1"):
             await mesh.start(name, "single", [*common, "--metrics-every-s", "3600", "--id", name])
         leader = await coordinating(mesh, ("single-0", "single-1"))
@@ -98,7 +99,7 @@ async def test_under_mutual_tls_a_sensor_is_known_by_its_certificate_and_probes_
         certificates.make("sensor", node)
     reader = certificates.context("viewer", "test")
     reader.check_hostname = False
-    flags = {service: [*certificates.flags] for service in ("coordinator", "binder", "agent")}
+    flags = {service: [*certificates.flags, *STEADY] for service in ("coordinator", "binder", "agent")}
     flags["agent"] += POLICY
     flags["coordinator"] += [*POLICY, "--metrics-every-s", "3600"]
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
@@ -135,7 +136,7 @@ async def test_under_mutual_tls_a_sensor_is_known_by_its_certificate_and_probes_
 async def test_a_sensor_that_began_earlier_or_on_another_boot_is_refused_and_the_one_in_use_goes_on(
     tmp_path: Path,
 ) -> None:
-    flags = {"coordinator": [*POLICY, "--metrics-every-s", "3600"], "agent": POLICY}
+    flags = {"coordinator": [*POLICY, *STEADY, "--metrics-every-s", "3600"], "agent": [*POLICY, *STEADY]}
     async with Mesh(tmp_path, coordinators=1, agents=1, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(2, named="node")
         leader = [at(mesh.services["coordinator-0"].url)]

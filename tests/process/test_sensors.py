@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.process.changing_proc import FakeNode, time_passes
+from tests.process.changing_proc import STEADY, FakeNode, time_passes
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -44,7 +44,7 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
     token.touch(mode=0o600)
     token.write_text("a-token-for-this-test viewer ann\n")
     admin = ["--admin-listen", "127.0.0.1:0", "--admin-token-file", str(token)]
-    flags = {"agent": [*NODE_FLAGS, "--policy", "el"], "coordinator": [*admin, "--policy", "el"]}
+    flags = {"agent": [*NODE_FLAGS, *STEADY, "--policy", "el"], "coordinator": [*admin, *STEADY, "--policy", "el"]}
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags, kinds=[CRD]) as mesh:
@@ -97,7 +97,7 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
 async def test_marl_dqn_keeps_clear_of_a_disk_that_sensors_alone_see(tmp_path: Path) -> None:
     fakes = [FakeNode(tmp_path / f"proc-agent-{number}", busy=busy) for number, busy in ((0, 0.9), (1, 0.0))]
 
-    learned = ["--policy", "marl-dqn"]
+    learned = ["--policy", "marl-dqn", *STEADY]
     agent = [*NODE_FLAGS, "--host-proc", f"{tmp_path}/proc-{{name}}", *learned]
     flags = {"agent": agent, "coordinator": [*learned, "--metrics-every-s", "3600"]}
     mesh = Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags)
