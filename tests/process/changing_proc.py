@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 NAMES = ("uptime", "stat", "meminfo", "vmstat", "diskstats", "1")
-STEADY = ["--lease-ttl-s", "30"]
+STEADY = ["--lease-ttl-s", "120"]
 """For what sensors are told the address of: on a loaded machine a renewal takes longer than a lease of 3 s, and who is
 started again listens elsewhere. Who is killed is missed at once all the same (ADR 0061)."""
 STEP_S = 0.05

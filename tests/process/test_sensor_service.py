@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.sensor.app import run
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.wire.keys import Keys
 from tests.process.changing_proc import STEADY
 from tests.process.mesh import Mesh
 from tests.process.sensors import at, flags_of, sensing, start
 from tests.process.test_mutual_tls_mesh import Certificates
 from tests.process.test_sensors import CRD, TARGETS, target, until
-from tests.process.test_single_process import coordinating
+from tests.process.test_single_process import ROLES, coordinating, listed
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -47,6 +52,16 @@ async def pods_keep_clear(mesh: Mesh, prefix: str) -> None:
     assert [nodes[name] for name in names] == ["node-1"] * 3, nodes
 
 
+async def both_stand_by_or_lead(mesh: Mesh) -> None:
+    """In each role."""
+    store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
+    try:
+        for role in ROLES:
+            await listed(store, {Keys().member(role, f"single-{n}") for n in (0, 1)}, Keys().members_prefix(role))
+    finally:
+        await store.close()
+
+
 @BOTH
 @pytest.mark.parametrize("agents", [0, 1, 2])
 async def test_a_sensors_readings_reach_whoever_decides_for_its_node(
@@ -76,6 +91,7 @@ async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_
         async with sensing(tmp_path, BUSY, both):
             await disks_known(mesh, leader)
             await pods_keep_clear(mesh, "before")
+            await both_stand_by_or_lead(mesh)  # who dies after that is missed at once
             mesh.services[leader].wanted = False
             mesh.kill(leader)
             other = ({"single-0", "single-1"} - {leader}).pop()
@@ -170,10 +186,21 @@ async def test_a_sensor_that_began_earlier_or_on_another_boot_is_refused_and_the
         (["--nodes", "n"], "--nodes: unknown flag; did you mean --node?"),
     ],
 )  # fmt: skip
-async def test_a_setting_that_cannot_be_is_one_line_and_code_2(arguments: list[str], line: str) -> None:
-    one = await start(*arguments)
-    assert await one.end_of_itself() == 2
-    (text,) = [told["text"] for told in one.lines]
+def test_a_setting_that_cannot_be_is_one_line_and_code_2(arguments: list[str], line: str) -> None:
+    lines: list[str] = []
+    thresholds = gc.get_threshold()
+    try:
+        assert run(arguments, complain=lines.append) == 2
+    finally:
+        gc.set_threshold(*thresholds)
+    (text,) = lines
     assert line in text
     assert text.startswith("conclave sensor: ")
     assert text.count("\n") == 1
+
+
+async def test_that_line_and_code_are_the_processs() -> None:
+    one = await start("--node", "n", "--coordinators", "c")
+    assert await one.end_of_itself() == 2
+    (told,) = one.lines
+    assert told["text"].startswith("conclave sensor: coordinators: 'c' is not HOST:PORT")
