@@ -8,9 +8,9 @@
       is a mirror for both (ADR 0058)
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
-process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
-the binder's key before the others campaign for it, so that two processes do not share what one could do alone. Asked
-to stop, the coordinator resigns at once and the binder once its units are settled.
+process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time, 5 s at
+most, to take the binder's key before the others campaign for it, so that two processes do not share what one could do
+alone. Asked to stop, the coordinator resigns at once and the binder once its units are settled.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from services.binder import app as binder
 from services.coordinator import app as coordinator
 from services.single.settings import SingleSettings
 from shared.adapters.kube.config import KubeConfig
+from shared.election.elector import MOST_YIELD_S
 from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leading import Faces, on_cluster
@@ -50,7 +51,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
                 turn.set()
             else:
                 watches.begin()
-                asyncio.get_running_loop().call_later(settings.lease_ttl_s, turn.set)
+                asyncio.get_running_loop().call_later(min(settings.lease_ttl_s, MOST_YIELD_S), turn.set)
 
         async def bind() -> None:
             if await comes(turn, unless=service.stopping):

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.agent.counters import DISKSTATS, MEMINFO, NETDEV, PRESSURES, STAT, VMSTAT
+from shared.agent.counters import DISKSTATS, MEMINFO, NETDEV, PRESSURES, STAT, UPTIME, VMSTAT, uptime_of
 
 MOST_BYTES = 4 << 20
 """/proc/stat of 1,024 CPUs and its interrupts is 1 MB."""
 SPEEDS_EVERY = 12
 """Link speeds are asked for at each twelfth look: some drivers ask the device."""
+AT_ONCE_S = 0.05
+"""Texts that were read over as much of the node's time, since we had to wait for a CPU, are not of one moment."""
+MOST_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,9 @@ class NodeFiles:
         self._sys = sys
         elsewhere = not proc.samefile("/proc") if proc.exists() else True
         first = proc / "1" / NETDEV
+        self._uptime = proc / UPTIME
         self._paths = {
+            UPTIME: [self._uptime],
             STAT: [proc / STAT],
             MEMINFO: [proc / MEMINFO],
             VMSTAT: [proc / VMSTAT],
@@ -47,17 +52,26 @@ class NodeFiles:
         self._looks = 0
 
     def look(self) -> Looked:
-        """What is there now; what cannot be read is left out."""
+        """What is there now, and the node's clock beside it; what cannot be read is left out. It looks again where that
+        was not of one moment."""
+        for _ in range(MOST_TRIES):
+            files = self._texts()
+            before_s, after_s = uptime_of(files.get(UPTIME)), uptime_of(_read(self._uptime))
+            if before_s is None or after_s is None or after_s - before_s < AT_ONCE_S:
+                break
+        if self._looks % SPEEDS_EVERY == 0:
+            self._speeds = self._links()
+        self._looks += 1
+        return Looked(files, self._speeds)
+
+    def _texts(self) -> dict[str, str]:
         files = {}
         for name, paths in self._paths.items():
             for path in paths:
                 if (text := _read(path)) is not None:
                     files[name] = text
                     break
-        if self._looks % SPEEDS_EVERY == 0:
-            self._speeds = self._links()
-        self._looks += 1
-        return Looked(files, self._speeds)
+        return files
 
     def _links(self) -> dict[str, str]:
         folder = self._sys / "class/net"

@@ -1,6 +1,6 @@
 """What the kernel counts about one node, read from the texts of /proc and /sys. Pure: texts in, numbers out.
 
-    /proc/stat, meminfo, vmstat, diskstats, net/dev, pressure/* --parse--> Counters --two, ``readings.py``--> Reading
+    /proc/uptime, stat, meminfo, diskstats, net/dev and so on --parse--> Counters --two, ``readings.py``--> Reading
 
 A file that is missing or reads oddly is *absent* here (None, or not in the map) and named in ``problems``: nothing is
 guessed. Formats: Linux Documentation/filesystems/proc.rst, admin-guide/iostats.rst, accounting/psi.rst.
@@ -14,7 +14,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-STAT, MEMINFO, VMSTAT, DISKSTATS, NETDEV = "stat", "meminfo", "vmstat", "diskstats", "net/dev"
+UPTIME, STAT, MEMINFO, VMSTAT = "uptime", "stat", "meminfo", "vmstat"
+DISKSTATS, NETDEV = "diskstats", "net/dev"
 PRESSURES = ("cpu", "memory", "io")
 MAX_DEVICES = 512
 """Disks, and interfaces, of one node that are looked at; the first by name."""
@@ -55,6 +56,8 @@ class Counters:
     for disks left out, stolen time counted (it is gone all the same); ``cpus``: how many of them there are."""
 
     at_s: float
+    uptime_s: float | None = None
+    """What the node's own clock said beside its counters."""
     busy_ticks: int | None = None
     cpus: int = 0
     total_ticks: int | None = None
@@ -91,6 +94,7 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
         problems.append("cpu: /proc/stat has no line of all CPUs")
     return Counters(
         at_s=at_s,
+        uptime_s=uptime_of(files.get(UPTIME)),
         busy_ticks=busy,
         cpus=cpus,
         total_ticks=ticks,
@@ -102,6 +106,12 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
         pressure={name: share for name in PRESSURES if (share := _pressure(files.get(f"pressure/{name}"))) is not None},
         problems=tuple(problems),
     )
+
+
+def uptime_of(text: str | None) -> float | None:
+    """Seconds since the node's start, to 10 ms; None where /proc/uptime does not say."""
+    match = re.match(r"(\d{1,10}\.\d+) ", text or "", re.ASCII)
+    return float(match[1]) if match is not None else None
 
 
 def _cpu(text: str) -> tuple[int | None, int | None, int]:

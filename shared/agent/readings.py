@@ -6,6 +6,8 @@ Rules: a part that cannot be told is None and named in ``missing``; nothing is g
 A counter that went back is one that began anew (a driver reloaded, a disk taken out and put in): its interval is left
 out. One of 32 bits that passed its end is read on where that gives a believable amount. When the clock and the look
 before are too far apart (the machine slept, the process hung), the interval says nothing about now and is left out too.
+Its length is told by the node's own clock, /proc/uptime, which is read with the counters: on a full node we wait for a
+CPU between a clock of ours and them.
 
 Shares are of what the node has: of disks by the time in which the busiest of them had work, of the network by the speed
 its links claim; or, where the operator says what the node can do (``Limits``), by that.
@@ -85,6 +87,8 @@ class Sensor:
         elif now.total_ticks is not None and now.total_ticks == before.total_ticks:
             reading = Reading(at_s=now.at_s)
             notes.append(STILL)
+        elif not SHORTEST_S <= (elapsed_s := _elapsed_s(before, now)) <= LONGEST_S:
+            notes.append(f"cpu, disk, network: {elapsed_s:.1f} s by /proc/uptime; that tells nothing about now")
         else:
             reading = self._rates(reading, before, now, elapsed_s, notes)
         return replace(reading, missing=tuple(dict.fromkeys(notes))[:MOST_NOTES])
@@ -181,6 +185,13 @@ class Sensor:
             notes.append(f"network: {unclear[0]} does not tell its speed; set sensor_network_mbits")
             return None, rate
         return min(1.0, fullest), rate
+
+
+def _elapsed_s(before: Counters, now: Counters) -> float:
+    """By the node's clock, where it is told."""
+    if before.uptime_s is None or now.uptime_s is None:
+        return now.at_s - before.at_s
+    return now.uptime_s - before.uptime_s
 
 
 def _delta(before: int, after: int, most: float) -> int | None:

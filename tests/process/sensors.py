@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.patience import PATIENCE_S
+from tests.process.changing_proc import FakeNode, time_passes
 from tests.process.mesh import ROOT
-from tests.process.test_sensors import FakeNode
 
 
 class SensorProcess:
@@ -70,28 +70,20 @@ async def sensing(
     folder: Path, busy: dict[str, float], coordinators: Sequence[str], *more: str
 ) -> AsyncIterator[dict[str, SensorProcess]]:
     """A sensor for each node, whose disk is busy for so much of the time."""
-    fakes = {node: FakeNode(folder / f"proc-{node}", busy=share) for node, share in busy.items()}
-
-    async def time_passes() -> None:
-        while True:
-            for fake in fakes.values():
-                fake.write()
-            await asyncio.sleep(0.1)
-
-    passing = asyncio.create_task(time_passes())
+    fakes = [FakeNode(folder / f"proc-{node}", busy=share) for node, share in busy.items()]
     started: dict[str, SensorProcess] = {}
-    try:
-        for node in busy:
-            boot = folder / f"proc-{node}/sys/kernel/random"
-            boot.mkdir(parents=True)
-            (boot / "boot_id").write_text(f"boot-of-{node}\n")
-            started[node] = await start(
-                *flags_of(node, folder / f"proc-{node}", coordinators), *(word.replace("{name}", node) for word in more)
-            )
-        yield started
-    finally:
-        await asyncio.gather(*(one.end() for one in started.values()))
-        passing.cancel()
+    async with time_passes(fakes):
+        try:
+            for node in busy:
+                proc = folder / f"proc-{node}"
+                boot = proc / "sys/kernel/random"
+                boot.mkdir(parents=True)
+                (boot / "boot_id").write_text(f"boot-of-{node}\n")
+                own = [word.replace("{name}", node) for word in more]
+                started[node] = await start(*flags_of(node, proc, coordinators), *own)
+            yield started
+        finally:
+            await asyncio.gather(*(one.end() for one in started.values()))
 
 
 def flags_of(node: str, proc: Path, coordinators: Sequence[str]) -> list[str]:

@@ -34,6 +34,7 @@ from shared.runtime.records.policies import follow_pointer, read_pointer, write_
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.patience import PATIENCE_S
+from tests.process.changing_proc import ChangingProc
 from tests.process.mesh import Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -98,23 +99,20 @@ class Kubelets:
     same: a /proc that stands still is taken for a copy."""
 
     def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
-        self._folders = {node: folder / f"proc-{node}" for node in nodes}
+        self._procs = {node: ChangingProc(folder / f"proc-{node}") for node in nodes}
         self._ticks = dict.fromkeys(nodes, 0.0)
         self._idle_ticks = dict.fromkeys(nodes, 0.0)
         self._looks = 0
         self._worked_ms = dict.fromkeys(nodes, 0.0)
-        self._at_s = time.monotonic()
-        for proc in self._folders.values():
-            (proc / "1/net").mkdir(parents=True)
+        self._at_s = self._began_s = time.monotonic()
         self.pass_time({})
 
     def pass_time(self, cpus: dict[str, float]) -> None:
-        """Until now so many of each node's CPUs were used, and of its one disk's time as large a share. Each file is
-        replaced whole."""
+        """Until now so many of each node's CPUs were used, and of its one disk's time as large a share."""
         now = time.monotonic()
         passed_s = now - self._at_s
         self._looks += 1
-        for node, proc in self._folders.items():
+        for node, proc in self._procs.items():
             used = min(CPUS, cpus.get(node, 0.0) + 0.02)
             self._ticks[node] += 100 * used * passed_s
             self._idle_ticks[node] += 100 * (CPUS - used) * passed_s
@@ -125,14 +123,9 @@ class Kubelets:
             texts = {
                 "stat": f"cpu  {ticks} 0 0 0 0 0 0\n{each}",
                 "meminfo": f"MemTotal: {MEMORY_GIB * 2**20} kB\nMemAvailable: {free_kib} kB\n",
-                "vmstat": "oom_kill 0\n",
                 "diskstats": f"   8 0 sda 1 0 1 1 1 0 1 1 0 {worked_ms} {worked_ms}\n",
-                "1/net/dev": "",
             }
-            for name, text in texts.items():
-                new = proc / f"{name}.new"
-                new.write_text(text)
-                new.replace(proc / name)
+            proc.change(now - self._began_s, texts)
         self._at_s = now
 
 

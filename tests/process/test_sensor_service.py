@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.sensor.app import run
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.wire.keys import Keys
+from tests.process.changing_proc import STEADY
 from tests.process.mesh import Mesh
 from tests.process.sensors import at, flags_of, sensing, start
 from tests.process.test_mutual_tls_mesh import Certificates
 from tests.process.test_sensors import CRD, TARGETS, target, until
-from tests.process.test_single_process import coordinating
+from tests.process.test_single_process import ROLES, coordinating, listed
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -46,6 +52,16 @@ async def pods_keep_clear(mesh: Mesh, prefix: str) -> None:
     assert [nodes[name] for name in names] == ["node-1"] * 3, nodes
 
 
+async def both_stand_by_or_lead(mesh: Mesh) -> None:
+    """In each role."""
+    store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
+    try:
+        for role in ROLES:
+            await listed(store, {Keys().member(role, f"single-{n}") for n in (0, 1)}, Keys().members_prefix(role))
+    finally:
+        await store.close()
+
+
 @BOTH
 @pytest.mark.parametrize("agents", [0, 1, 2])
 async def test_a_sensors_readings_reach_whoever_decides_for_its_node(
@@ -53,7 +69,7 @@ async def test_a_sensors_readings_reach_whoever_decides_for_its_node(
 ) -> None:
     """Agents of any share of the nodes, and the leader itself where there are none."""
     embedded = [] if agents else ["--embedded-agent"]
-    flags = {"agent": policy, "coordinator": [*policy, "--metrics-every-s", "3600", *embedded]}
+    flags = {"agent": [*policy, *STEADY], "coordinator": [*policy, *STEADY, "--metrics-every-s", "3600", *embedded]}
     async with Mesh(tmp_path, coordinators=1, agents=agents, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(2, named="node")
         async with sensing(tmp_path, BUSY, [at(mesh.services["coordinator-0"].url)]):
@@ -67,7 +83,7 @@ async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_
 ) -> None:
     async with Mesh(tmp_path, coordinators=0, agents=0, binders=0) as mesh:
         await mesh.add_nodes(2, named="node")
-        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *policy]
+        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *policy, *STEADY]
         for name in ("single-0", "single-1"):
             await mesh.start(name, "single", [*common, "--metrics-every-s", "3600", "--id", name])
         leader = await coordinating(mesh, ("single-0", "single-1"))
@@ -75,6 +91,7 @@ async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_
         async with sensing(tmp_path, BUSY, both):
             await disks_known(mesh, leader)
             await pods_keep_clear(mesh, "before")
+            await both_stand_by_or_lead(mesh)  # who dies after that is missed at once
             mesh.services[leader].wanted = False
             mesh.kill(leader)
             other = ({"single-0", "single-1"} - {leader}).pop()
@@ -98,7 +115,7 @@ async def test_under_mutual_tls_a_sensor_is_known_by_its_certificate_and_probes_
         certificates.make("sensor", node)
     reader = certificates.context("viewer", "test")
     reader.check_hostname = False
-    flags = {service: [*certificates.flags] for service in ("coordinator", "binder", "agent")}
+    flags = {service: [*certificates.flags, *STEADY] for service in ("coordinator", "binder", "agent")}
     flags["agent"] += POLICY
     flags["coordinator"] += [*POLICY, "--metrics-every-s", "3600"]
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
@@ -135,7 +152,7 @@ async def test_under_mutual_tls_a_sensor_is_known_by_its_certificate_and_probes_
 async def test_a_sensor_that_began_earlier_or_on_another_boot_is_refused_and_the_one_in_use_goes_on(
     tmp_path: Path,
 ) -> None:
-    flags = {"coordinator": [*POLICY, "--metrics-every-s", "3600"], "agent": POLICY}
+    flags = {"coordinator": [*POLICY, *STEADY, "--metrics-every-s", "3600"], "agent": [*POLICY, *STEADY]}
     async with Mesh(tmp_path, coordinators=1, agents=1, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(2, named="node")
         leader = [at(mesh.services["coordinator-0"].url)]
@@ -169,10 +186,21 @@ async def test_a_sensor_that_began_earlier_or_on_another_boot_is_refused_and_the
         (["--nodes", "n"], "--nodes: unknown flag; did you mean --node?"),
     ],
 )  # fmt: skip
-async def test_a_setting_that_cannot_be_is_one_line_and_code_2(arguments: list[str], line: str) -> None:
-    one = await start(*arguments)
-    assert await one.end_of_itself() == 2
-    (text,) = [told["text"] for told in one.lines]
+def test_a_setting_that_cannot_be_is_one_line_and_code_2(arguments: list[str], line: str) -> None:
+    lines: list[str] = []
+    thresholds = gc.get_threshold()
+    try:
+        assert run(arguments, complain=lines.append) == 2
+    finally:
+        gc.set_threshold(*thresholds)
+    (text,) = lines
     assert line in text
     assert text.startswith("conclave sensor: ")
     assert text.count("\n") == 1
+
+
+async def test_that_line_and_code_are_the_processs() -> None:
+    one = await start("--node", "n", "--coordinators", "c")
+    assert await one.end_of_itself() == 2
+    (told,) = one.lines
+    assert told["text"].startswith("conclave sensor: coordinators: 'c' is not HOST:PORT")

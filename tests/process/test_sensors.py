@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.process.changing_proc import STEADY, FakeNode, time_passes
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -44,7 +44,7 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
     token.touch(mode=0o600)
     token.write_text("a-token-for-this-test viewer ann\n")
     admin = ["--admin-listen", "127.0.0.1:0", "--admin-token-file", str(token)]
-    flags = {"agent": [*NODE_FLAGS, "--policy", "el"], "coordinator": [*admin, "--policy", "el"]}
+    flags = {"agent": [*NODE_FLAGS, *STEADY, "--policy", "el"], "coordinator": [*admin, *STEADY, "--policy", "el"]}
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags, kinds=[CRD]) as mesh:
@@ -94,64 +94,27 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
         assert stats["probes"]["forged"] == 0
 
 
-class FakeNode:
-    """A /proc of files, in which one disk has work for ``busy`` of the time."""
-
-    def __init__(self, folder: Path, *, busy: float) -> None:
-        self._folder = folder
-        self._busy = busy
-        self._began = time.monotonic()
-        (folder / "1/net").mkdir(parents=True)
-        self.write()
-
-    def write(self) -> None:
-        """As of now; each file is replaced whole."""
-        passed_s = time.monotonic() - self._began
-        ticks, worked_ms = round(passed_s * 20), round(passed_s * 1000 * self._busy)
-        sectors = round(passed_s * 20_000 * self._busy)
-        texts = {
-            "stat": f"cpu  {ticks} 0 0 9999 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n",
-            "meminfo": "MemTotal: 8388608 kB\nMemAvailable: 7000000 kB\n",
-            "vmstat": "oom_kill 0\n",
-            "diskstats": f"   8 0 sda 1 0 {sectors} 1 1 0 {sectors} 1 0 {worked_ms} {worked_ms}\n",
-            "1/net/dev": "eth0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-        }
-        for name, text in texts.items():
-            new = self._folder / f"{name}.new"
-            new.write_text(text)
-            new.replace(self._folder / name)
-
-
 async def test_marl_dqn_keeps_clear_of_a_disk_that_sensors_alone_see(tmp_path: Path) -> None:
     fakes = [FakeNode(tmp_path / f"proc-agent-{number}", busy=busy) for number, busy in ((0, 0.9), (1, 0.0))]
 
-    async def time_passes() -> None:
-        while True:
-            for fake in fakes:
-                fake.write()
-            await asyncio.sleep(0.1)
-
-    learned = ["--policy", "marl-dqn"]
+    learned = ["--policy", "marl-dqn", *STEADY]
     agent = [*NODE_FLAGS, "--host-proc", f"{tmp_path}/proc-{{name}}", *learned]
     flags = {"agent": agent, "coordinator": [*learned, "--metrics-every-s", "3600"]}
-    passing = asyncio.create_task(time_passes())
-    try:
-        async with Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags) as mesh:
-            await mesh.add_nodes(2, named="agent")
+    mesh = Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags)
+    async with time_passes(fakes), mesh:
+        await mesh.add_nodes(2, named="agent")
 
-            async def disks() -> list[float]:
-                found = (await mesh.get("coordinator-0", "/v1/stats"))["coordinator"].get("measured", {})
-                return [found.get(f"agent-{number}", {}).get("disk", -1.0) for number in range(2)]
+        async def disks() -> list[float]:
+            found = (await mesh.get("coordinator-0", "/v1/stats"))["coordinator"].get("measured", {})
+            return [found.get(f"agent-{number}", {}).get("disk", -1.0) for number in range(2)]
 
-            await until(disks, lambda found: found[0] > 0.5 and 0 <= found[1] < 0.1)
-            names = [f"p{number}" for number in range(4)]
-            for name in names:
-                await mesh.add_pod(name)
-                await mesh.wait_bound({name})
-            nodes = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in await mesh.pods()}
-            assert [nodes[name] for name in names] == ["agent-1"] * 4, nodes
-    finally:
-        passing.cancel()
+        await until(disks, lambda found: found[0] > 0.5 and 0 <= found[1] < 0.1)
+        names = [f"p{number}" for number in range(4)]
+        for name in names:
+            await mesh.add_pod(name)
+            await mesh.wait_bound({name})
+        nodes = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in await mesh.pods()}
+        assert [nodes[name] for name in names] == ["agent-1"] * 4, nodes
 
 
 def pod(name: str, *, hard_ms: str) -> dict[str, Any]:

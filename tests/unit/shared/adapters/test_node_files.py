@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
-from shared.adapters.node_files import NodeFiles
+from shared.adapters import node_files
+from shared.adapters.node_files import MOST_TRIES, NodeFiles
 from shared.agent.counters import parse
 
 
@@ -51,3 +53,33 @@ def test_a_mount_that_is_not_there_is_nothing_but_problems(tmp_path: Path) -> No
     looked = NodeFiles(tmp_path / "none", tmp_path / "none").look()
     assert looked.files == {}
     assert len(parse(0.0, looked.files, looked.speeds).problems) == 4
+
+
+def moving(monkeypatch: pytest.MonkeyPatch, proc: Path, clock: list[float]) -> None:
+    """Each read of the node's clock shows the next of these, the last for ever; its counters follow it."""
+    proc.mkdir()
+    read = node_files._read
+
+    def fake(path: Path) -> str | None:
+        if path != proc / "uptime":
+            return read(path)
+        now = clock.pop(0) if len(clock) > 1 else clock[0]
+        (proc / "vmstat").write_text(f"oom_kill {now:.0f}\n")
+        return f"{now:.2f} 0.00\n"
+
+    monkeypatch.setattr(node_files, "_read", fake)
+
+
+def test_a_look_that_had_to_wait_for_a_cpu_is_taken_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    moving(monkeypatch, tmp_path / "proc", [7.0, 9.0, 9.0, 9.01])
+    found = parse(0.0, NodeFiles(tmp_path / "proc", tmp_path).look().files, {})
+    assert (found.uptime_s, found.oom_kills) == (9.0, 9), "of one moment"
+
+
+def test_a_node_on_which_every_look_has_to_wait_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = [float(second) for second in range(100)]
+    moving(monkeypatch, tmp_path / "proc", clock)
+    found = parse(0.0, NodeFiles(tmp_path / "proc", tmp_path).look().files, {})
+    assert found.uptime_s == 2.0 * (MOST_TRIES - 1)

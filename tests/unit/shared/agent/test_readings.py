@@ -31,6 +31,7 @@ veth12: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
 """
 PSI = "some avg10=12.50 avg60=1.00 avg300=0.10 total=1\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=0\n"
 FILES = {
+    "uptime": "8100.25 16000.00\n",
     "stat": STAT, "meminfo": MEMINFO, "vmstat": "nr_free_pages 5\noom_kill 3\n", "diskstats": DISKSTATS,
     "net/dev": NETDEV, "pressure/cpu": PSI,
 }  # fmt: skip
@@ -55,6 +56,7 @@ def test_the_kernels_texts_are_read() -> None:
     assert found.disks == {"nvme0n1": Disk(1024, 3072, 9), "sda": Disk(51200, 102400, 40)}
     assert found.links == {"eth0": Link(1000, 2000, 10_000_000_000)}
     assert found.pressure == {"cpu": 0.125}
+    assert found.uptime_s == 8100.25
     assert found.problems == ()
 
 
@@ -151,3 +153,33 @@ def test_texts_that_stand_still_tell_nothing_of_now() -> None:
 def test_without_that_check_a_copy_would_be_an_idle_node() -> None:
     """The safeguard switched off: who does not tell all ticks is believed."""
     assert read(FIRST, replace(FIRST, at_s=105.0)).cpu_millis == 0
+
+
+def worked(uptime_s: float | None, at_s: float, share: float, passed_s: float) -> Counters:
+    """Counters of a node whose CPU and disk worked for such a share of the time that passed."""
+    return replace(
+        FIRST, at_s=at_s, uptime_s=uptime_s, busy_ticks=round(1000 + 100 * share * passed_s),
+        disks={"sda": Disk(0, 0, round(1000 * share * passed_s))},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("waited_s", [0.0, 0.1, 4.0])
+def test_a_rate_is_over_the_time_between_the_counters_however_late_they_were_read(waited_s: float) -> None:
+    """A full node lets us wait between our clock and its counters, and at the next look not at all."""
+    before = worked(500.0 + waited_s, 100.0, 0.5, waited_s)
+    found = read(before, worked(505.0, 105.0, 0.5, 5.0))
+    assert found.disk == pytest.approx(0.5, abs=0.005)
+    assert found.cpu_millis == pytest.approx(500, abs=10)
+
+
+def test_by_a_clock_of_our_own_a_node_that_let_us_wait_would_seem_idle() -> None:
+    """The safeguard switched off: who does not tell the node's clock is judged by ours."""
+    assert read(worked(None, 100.0, 0.5, 4.0), worked(None, 105.0, 0.5, 5.0)).disk == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("uptime_s", [500.1, 499.0, 600.0])
+def test_counters_that_are_too_close_to_those_before_or_too_far_tell_no_rate(uptime_s: float) -> None:
+    found = read(worked(500.0, 100.0, 0.5, 0.0), worked(uptime_s, 105.0, 0.5, 1.0))
+    assert (found.cpu_millis, found.disk, found.network) == (None, None, None)
+    assert "by /proc/uptime; that tells nothing about now" in found.missing[0]
+    assert found.memory_bytes == 2 << 30
