@@ -50,6 +50,7 @@ from shared.model.pod import (
 )
 from shared.model.qos import Qos
 from shared.model.relations import Relations
+from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
 
@@ -126,8 +127,19 @@ def pod_from_api(pod: api.Pod) -> Pod:
         qos=qos,
         qos_doubt=doubt,
         offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
+        takes="" if pending else annotations.get(RESERVATION_ANNOTATION, ""),
+        keep_room_s=_whole_seconds(annotations[KEEP_ROOM_ANNOTATION]) if KEEP_ROOM_ANNOTATION in annotations else 0,
     )
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
+
+
+MOST_KEPT_S = 3600
+
+
+def _whole_seconds(text: str) -> int:
+    """At most an hour; 0, as if nothing was said, for what is no number of seconds."""
+    text = text.removesuffix("s")
+    return min(int(text), MOST_KEPT_S) if text.isdecimal() else 0
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
 from shared.model.offline import OfflineTerms
 from shared.model.qos import Qos
 from shared.model.relations import Relations
+from shared.model.reservation import Reservation
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -54,6 +55,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     ``qos``: which side of the pool it is on; ``qos_doubt``: what of it contradicts that, for people; "": nothing.
     ``offline``: how an offline pod gives way; None: it is not offline.
+    ``reserves``: of a reserve pod, for whom its room is kept; ``takes``: uid of the Reservation whose room a bound pod
+    took; ``keep_room_s``: for so long what it leaves is kept for the next pod of its controller.
     """
 
     uid: str
@@ -92,6 +95,9 @@ class Pod(Struct, frozen=True, gc=False):
     qos: Qos = Qos.ONLINE
     qos_doubt: str = ""
     offline: OfflineTerms | None = None
+    reserves: Reservation | None = None
+    takes: str = ""
+    keep_room_s: int = 0
 
     @property
     def key(self) -> str:
