@@ -43,7 +43,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``condition``: (status, reason, message) of PodScheduled as last written, so that an unchanged reason costs no
     write. ``devices``: what the annotation names. ``invalid``: why the pod cannot be scheduled as it is written.
     ``relations``: what it demands of other pods, domains and volumes. ``start_time``: RFC 3339 in UTC, "" before it
-    starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
+    starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only,
+    ``owner`` also of those that took or leave room that is kept.
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.

@@ -21,6 +21,9 @@ from shared.model.pod import Pod
 from shared.model.reservation import ReservationPhase
 from shared.ports import KubeApi
 
+TRIES = 3
+"""Of a write that others keep overtaking."""
+
 
 class ReservationName(NamedTuple):
     """One Reservation; with a ``uid`` the very one."""
@@ -95,6 +98,35 @@ async def tell(
 ) -> None:  # fmt: skip
     """Why it waits, or who shares it."""
     await _write(api, where, version, {**_owners(owners), **_condition(str(ready), reason, message)})
+
+
+async def mark(api: KubeApi, where: ReservationName, reason: str, message: str) -> bool:
+    """Say why it waits, by which every write that was sent before and names its older version is refused. False: it
+    stands, is over, or is gone; nothing was written."""
+    for _ in range(TRIES):
+        found = await look(api, where)
+        if found is None or found.node_name or found.finished:
+            return False
+        try:
+            await tell(api, where, version=found.resource_version, reason=reason, message=message)
+        except KubeRejected as error:
+            if error.status not in (404, 409):
+                raise
+        else:
+            return True
+    return False
+
+
+async def standing(api: KubeApi) -> list[Pod]:
+    """The reserve pods that stand on nodes; none where the kind is not served."""
+    try:
+        found = await api.list(RESERVATIONS)
+    except KubeRejected as error:
+        if error.status in (403, 404):
+            return []
+        raise
+    pods = (reserve_pod_from_api(item) for item in found.items)
+    return [pod for pod in pods if pod.node_name and not pod.finished]
 
 
 async def _write(api: KubeApi, where: ReservationName, version: str, status: Mapping[str, Any]) -> None:
