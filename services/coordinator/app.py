@@ -35,6 +35,7 @@ from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Binder, Peers
+from services.coordinator.io.reservation_writes import ReservationWrites
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
 from services.coordinator.lending.ledger import LoanLedger
@@ -53,7 +54,14 @@ from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.latency_targets import LatencyTarget
 from shared.kube.resources import NAMESPACES, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import (
+    GROUP_KINDS,
+    JOBS,
+    LATENCY_TARGET_KIND,
+    QUEUE_KIND,
+    RESERVATION_KIND,
+    SCHEDULING_KINDS,
+)
 from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.agent.following import follow_learner, follow_policies
@@ -83,7 +91,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND)
+FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND, RESERVATION_KIND)
 """The kinds beside pods and nodes that a leader watches."""
 
 
@@ -288,7 +296,8 @@ async def begin(
         start=shell.start, may_act=leadership.is_valid, reached=outside.failpoints.reach,
         crowded=core.ledger.crowded,
     )  # fmt: skip
-    shell.connect(peers, writes)
+    reserved = ReservationWrites(api, may_act=leadership.is_valid, reached=outside.failpoints.reach)
+    shell.connect(peers, writes, reserved)
     began = rfc3339(dt.datetime.now(dt.UTC))
     following = control.Following(store, keys, settings, shell.post_one)
     desk = ReadingsDesk(
@@ -339,8 +348,10 @@ async def begin(
         *(
             watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
             for kind in FOLLOWED
-            if kind not in (JOBS, LATENCY_TARGET_KIND)
+            if kind not in (JOBS, LATENCY_TARGET_KIND, RESERVATION_KIND)
         ),
+        watches.follow_reservations(shell.post),
+        reserved.keep(core, clock=boottime),
         jobs.follow(watches),
         follow_agents(store, keys, shell.post, otherwise=[embedded.record] if embedded is not None else []),
         measuring.follow(

@@ -37,7 +37,16 @@ from shared.model.constraints import (
     Toleration,
 )
 from shared.model.devices import ContainerAsk
-from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, OUR_ANNOTATIONS, UNKNOWN_LATENCY, Condition, Node
+from shared.model.node import (
+    CONDITIONS,
+    HELD_TAINT,
+    MESSAGE_CHARS,
+    NOT_REMOVED,
+    OUR_ANNOTATIONS,
+    UNKNOWN_LATENCY,
+    Condition,
+    Node,
+)
 from shared.model.node_topology import Refusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
@@ -50,6 +59,7 @@ from shared.model.pod import (
 )
 from shared.model.qos import Qos
 from shared.model.relations import Relations
+from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION, RESERVED_ANNOTATIONS
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
 
@@ -127,7 +137,21 @@ def pod_from_api(pod: api.Pod) -> Pod:
         qos_doubt=doubt,
         offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
     )
+    if annotations and (RESERVATION_ANNOTATION in annotations or KEEP_ROOM_ANNOTATION in annotations):
+        found = replace(
+            found, owner=owner, takes="" if pending else annotations.get(RESERVATION_ANNOTATION, ""),
+            keep_room_s=_whole_seconds(annotations.get(KEEP_ROOM_ANNOTATION, "")),
+        )  # fmt: skip
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
+
+
+MOST_KEPT_S = 3600
+
+
+def _whole_seconds(text: str) -> int:
+    """At most an hour; 0, as if nothing was said, for what is no number of seconds."""
+    text = text.removesuffix("s")
+    return min(int(text), MOST_KEPT_S) if text.isdecimal() else 0
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
@@ -170,7 +194,12 @@ def node_from_api(node: api.Node) -> Node:
         held=any(taint.key == HELD_TAINT for taint in taints),
         marked=OUR_ANNOTATIONS in (meta.annotations or {}),
         capacity=_capacity(node.status),
+        reserved=_reserved(meta.annotations) if meta.annotations else (False, False),
     )
+
+
+def _reserved(annotations: dict[str, str]) -> tuple[bool, bool]:
+    return RESERVED_ANNOTATIONS in annotations, all(key in annotations for key in NOT_REMOVED)
 
 
 def _capacity(status: api.NodeStatus) -> tuple[int, int]:

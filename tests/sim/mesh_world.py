@@ -17,13 +17,15 @@ from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.reservation_writes import ReservationWrites
 from shared.agent.core import AgentCore
 from shared.errors import WireError
+from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
 from shared.ports import CreateRevisionIs, Delete, Put
-from shared.runtime.kube.watches import node_events, object_events, pod_events
+from shared.runtime.kube.watches import node_events, object_events, pod_events, reservation_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.turns import Log, Stop
 from shared.wire.codec import decode, encode
@@ -83,6 +85,7 @@ class MeshWorld(World):
             self.api, self._told.append, controller="conclave", instance="c0", clock=lambda: self.now,
             start=at_once, may_act=lambda: self.may_act, crowded=lambda: False,
         )  # fmt: skip
+        self.reservations = ReservationWrites(self.api, may_act=lambda: self.may_act, reached=lambda _: None)
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []
         self.groups: dict[str, PodGroup] = {}
@@ -120,7 +123,11 @@ class MeshWorld(World):
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
         coordinator.open_intents = set(stored)
         intents = tuple(
-            seen.IntentRecord(key, tuple((pod.uid, pod.node) for pod in intent.pods))
+            seen.IntentRecord(
+                key,
+                tuple((pod.uid, pod.node) for pod in intent.pods),
+                tuple((pod.uid, pod.reservation) for pod in intent.pods if pod.reservation),
+            )
             for key, intent in stored.items()
             if intent is not None
         )
@@ -221,7 +228,9 @@ class MeshWorld(World):
         events: list[seen.Event] = []
         for revision, plural, event in [e for e in self.kube.history if e[0] > coordinator.seen][:count]:
             coordinator.seen = revision
-            if plural in KINDS:
+            if plural == RESERVATION_KIND.name:
+                events += reservation_events([event])
+            elif plural in KINDS:
                 events += object_events(KINDS[plural], [event])
             else:
                 events += pod_events([event]) if plural == "pods" else node_events([event])
@@ -250,6 +259,8 @@ class MeshWorld(World):
                 self._store(coordinator, effect, fault)
             case wanted.FreeClaim():
                 self._write(coordinator, self.writes.free_claim(effect), fault)
+            case wanted.KeepRoom():
+                self._write(coordinator, self.reservations.reserve(effect), "ok")
             case wanted.FetchPod():
                 self._write(coordinator, self.writes.fetch(effect), fault)
             case _:
