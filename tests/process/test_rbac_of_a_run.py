@@ -41,7 +41,9 @@ SELDOM = {
         ("patch", "resourceclaims/binding"), ("create", "resourceclaims"), ("delete", "resourceclaims"),
         ("watch", "devicetaintrules"),
     )
-} | {"watch topology.node.k8s.io/noderesourcetopologies"}  # fmt: skip
+} | {
+    "watch topology.node.k8s.io/noderesourcetopologies", "watch node.katalyst.kubewharf.io/customnoderesources",
+}  # fmt: skip
 """Claims of devices are written in ``tests/real/test_claims.py``, where a real API server asks for ``binding`` too;
 taint rules and zones of nodes are watched where they are served."""
 USED = ("coordinator", "binder", "jobs")

@@ -58,7 +58,10 @@ class Kinds:
         zones = tuple(
             (zone.id, _pairs(zone.capacity), _pairs(zone.allocatable), _pairs(zone.costs)) for zone in topology.zones
         )
-        key = topology.policy, topology.scope, zones, _pairs(topology.loose_devices)
+        key = (
+            topology.policy, topology.scope, zones, _pairs(topology.loose_devices), topology.source,
+            tuple(sorted(topology.sockets.items())),
+        )  # fmt: skip
         return self._intern(topology, self._shapes.setdefault(key, len(self._shapes)), books)
 
     def inside(self, kind: int) -> tuple[NodeTopology, Books] | None:
