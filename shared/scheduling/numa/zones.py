@@ -19,16 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.model.node_topology import NodeTopology, PodNeeds, TopologySource
+from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
 from shared.scheduling.numa.admission import Verdict
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S, Inside, Seats, Standing, may_refuse, same_inside
 from shared.scheduling.numa.kinds import UNJUDGED, Kinds
 from shared.scheduling.numa.named import NamedInside
+from shared.scheduling.numa.placed import init_names
 from shared.scheduling.numa.refusals import NEVER, Refusals
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.zones_port import News
+
+TWICE = "it has a NodeResourceTopology too; its CustomNodeResource counts"
 
 MOST_NEEDS = 1024
 """Pods' needs of which it is remembered which kinds take them."""
@@ -55,6 +58,8 @@ class NodeZones:
         self.trusting = trusting
         self.version = 0
         self.topologies: dict[str, NodeTopology] = {}
+        self.heard: dict[str, float] = {}
+        """When each object was told of last."""
         self._inside: dict[str, Inside | NamedInside] = {}
         self._unread: set[str] = set()
         self._katalyst: set[str] = set()
@@ -105,6 +110,7 @@ class NodeZones:
             self._drop(name)
             before = None
         self._gone.pop(name, None)
+        self.heard[name] = self.now
         if before == topology:
             return before
         self.topologies[name] = topology
@@ -132,7 +138,7 @@ class NodeZones:
         return before
 
     def _tell_twice(self, name: str) -> None:
-        self.news["node_topology_twice", name] = "it has a NodeResourceTopology too; its CustomNodeResource counts"
+        self.news["node_topology_twice", name] = TWICE
 
     def drop(self, name: str, source: TopologySource = TopologySource.KUBELET) -> None:
         """The object is gone or cannot be read; an unknown name is fine. Its kubelet is there still: while the node is,
@@ -158,6 +164,7 @@ class NodeZones:
     def _drop(self, name: str) -> None:
         self._gone.pop(name, None)
         before = self.topologies.pop(name, None)
+        self.heard.pop(name, None)
         if before is not None:
             self.version += 1
             self._count_devices(before, -1)
@@ -361,6 +368,24 @@ class NodeZones:
         """For people: the node's object, and what is free by our accounting."""
         row = self._table.row_of.get(name)
         return self._kinds.inside(self.kind_of(row)) if row is not None else None
+
+    def newcomers(self, name: str) -> list[ContainerSeat]:
+        """For people: where those sit, in thought, that stand on the node and that its object does not show."""
+        inside = self._inside.get(name)
+        pods = inside.pods.values() if inside is not None else ()
+        return [
+            seat
+            for pod in pods
+            if not pod.shown and pod.seats
+            for container, seat in pod.seats.items()
+            if container not in init_names(pod.needs)
+        ]
+
+    def doubts(self, name: str) -> list[str]:
+        """For people: in what the node's object is not believed, or another one contradicts it."""
+        gone = f"it is gone; what it said last counts for {LATE_S:.0f} s" if name in self._gone else ""
+        twice = TWICE if name in self._beside else ""
+        return [one for one in (self._told.get(name, ""), gone, twice) if one]
 
     # --- kinds ------------------------------------------------------------------------------------------------------
 
