@@ -289,7 +289,9 @@ def _short(name: str) -> str:
 def _shown(name: str) -> Callable[[float | None], str]:
     if name == "cpu_millis":
         return cpu
-    return size if name == "memory_bytes" or name.startswith("hugepages-") else amount
+    if name == "memory_bytes" or name.startswith("hugepages-"):
+        return size
+    return lambda value: amount(value or 0)
 
 
 def _percent(share: float | None) -> str:
