@@ -152,3 +152,4 @@ class Replica:
             usage.generation,
         )
         self.table.claimed_free[row] = usage.claimed_free
+        self.table.set_zones(row, usage.zones)

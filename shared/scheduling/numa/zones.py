@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,12 +50,16 @@ class _Mask(NamedTuple):
 
 class NodeZones:
     """See the module. ``version`` counts all changes. ``trusting``: what nobody can know is taken as one would wish,
-    not as the worst. ``news``: what people are to be told, taken by ``take_news``."""
+    not as the worst. ``gpus``: thousandths of a GPU that a unit of a resource is, for policies that see nodes' zones by
+    the table; None: nobody looks. ``news``: what people are to be told, taken by ``take_news``."""
 
-    def __init__(self, cache: ClusterCache, *, trusting: bool = False) -> None:
+    def __init__(
+        self, cache: ClusterCache, *, trusting: bool = False, gpus: Callable[[str], int] | None = None
+    ) -> None:
         self._cache = cache
         self._table = cache.table
         self.trusting = trusting
+        self._gpus = gpus
         self.version = 0
         self.topologies: dict[str, NodeTopology] = {}
         self.heard: dict[str, float] = {}
@@ -450,6 +454,8 @@ class NodeZones:
         else:
             self._of_node.pop(name, None)
         row = self._table.row_of.get(name)
+        if row is not None and self._gpus is not None and self._devices:
+            self._table.set_zones(row, self._kinds.gpu_zones(kind, self._gpus))
         if row is not None and row < len(self._rows) and self._rows_at == self._table.static_stamp:
             self._rows[row] = kind
             self._moved.append(row)
