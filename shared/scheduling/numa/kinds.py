@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy, TopologySource
-from shared.model.resources import MEMORY
+from shared.model.resources import CPU, MEMORY
 from shared.scheduling.numa.admission import Verdict, admit
 from shared.scheduling.numa.books import Books
+from shared.scheduling.numa.dedicated import SEAT
 from shared.scheduling.numa.inside import seated
 
 MOST_KINDS = 16_384
@@ -92,6 +93,21 @@ class Kinds:
             seated(of.topology, books, needs)
             known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
         return known
+
+    def filled(self, kind: int, needs: PodNeeds) -> float:
+        """How much of what is free in the zones that a pod of dedicated cores would get it takes, 0 to 1: the mean of
+        CPUs and memory. 0 where it gets none."""
+        of, wanted, seats = self._kinds[kind], needs.dedicated, self.verdict(kind, needs).zones()
+        if of is None or wanted is None or SEAT not in seats:
+            return 0.0
+        free = of.books.free()
+        inside = [of.books.positions[zone] for zone in seats[SEAT]]
+        parts = [
+            min(1.0, amount / there)
+            for name, amount in ((CPU, wanted.cpus), (MEMORY, wanted.memory))
+            if amount and name in free and (there := sum(free[name][index] for index in inside)) > 0
+        ]
+        return sum(parts) / len(parts) if parts else 0.0
 
     def gpu_zones(self, kind: int, gpus: Callable[[str], int]) -> list[list[int]]:
         """Of each zone of a node of that kind what is free of CPU, memory, GPUs, and how much of GPUs there is; []

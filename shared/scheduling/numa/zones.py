@@ -338,6 +338,10 @@ class NodeZones:
         """What a kubelet of that kind says."""
         return self._kinds.verdict(kind, needs)
 
+    def filled(self, kind: int, needs: PodNeeds) -> float:
+        """How much of what is free in the zones that a pod of dedicated cores would get it takes, 0 to 1."""
+        return self._kinds.filled(kind, needs)
+
     def kind_of(self, row: int) -> int:
         """The node's."""
         return int(self.kinds()[row])

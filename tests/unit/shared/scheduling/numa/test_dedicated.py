@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy, TopologySource
+from shared.scheduling.cycle.constraints import guidance_for
+from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.numa import dedicated as rules
 from shared.scheduling.numa.admission import admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S
-from shared.scheduling.numa.rule import prepare
+from shared.scheduling.numa.rule import MOST, prepare
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling.numa.make import GI, cluster, dedicated, katalyst, later, needs, pod, topology
@@ -186,6 +188,21 @@ def test_pods_that_nothing_aligns_there_are_not_asked_about() -> None:
     assert prepare(state, pod("a", needs(2))) is None
     other, _ = cluster(topology())
     assert prepare(other, pod("a", dedicated(2))) is None
+
+
+def test_a_zone_that_is_nearly_used_up_is_better_than_an_idle_one_and_no_agent_than_none() -> None:
+    state, _ = cluster(katalyst("n0"), katalyst("n1", held={"a": {0: 3}}), topology("n2"))
+    rule = prepare(state, pod("p", dedicated(5, 0)))
+    assert rule is not None
+    scores = rule.scores(np.arange(3))
+    assert scores is not None
+    assert scores.tolist() == [MOST * 5 // 8, MOST, 0]
+    guidance = guidance_for(state, FeasibilityCache(state.table), pod("p", dedicated(5, 0)))
+    assert guidance.scores is not None
+    assert int(np.argmax(guidance.scores)) == 1
+    plain = prepare(state, pod("p", needs(5)))
+    assert plain is not None
+    assert plain.scores(np.arange(3)) is None
 
 
 class KatalystWalk:
