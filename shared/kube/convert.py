@@ -233,7 +233,7 @@ def _template_of(pod: api.Pod) -> _Template:
             status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources,
             resize_infeasible(status),
             bool(spec.resource_claims),
-            _dedicated(annotations) if annotations.get(QOS_ANNOTATION) == DEDICATED_CORES else None,
+            _dedicated(annotations) if annotations and annotations.get(QOS_ANNOTATION) == DEDICATED_CORES else None,
         )
     )  # fmt: skip
     found = _templates.get(read)
