@@ -15,7 +15,7 @@ from msgspec import Struct
 from shared.errors import ConfigError
 from twin.model.devices import DEVICES_ANNOTATION, Driver, check_drivers, slice_specs
 from twin.model.usage import TWIN_NODE_ANNOTATION
-from twin.model.zones import TOPOLOGIES, ZONES_ANNOTATION, Zones, check_zones, definition
+from twin.model.zones import ZONES_ANNOTATION, Zones, check_zones, definition
 from twin.registry.registry import TwinRegistry
 from twin.registry.status import ApiError
 
@@ -93,8 +93,9 @@ def populate(registry: TwinRegistry, cluster: Cluster) -> None:
     """Create everything. Raises ``ConfigError`` with the server's words."""
     for index, obj in enumerate(cluster.objects):
         _create(registry, _resource(registry, obj, index), obj)
-    if any(nodes.zones is not None for nodes in cluster.nodes) and registry.get(DEFINITIONS, "", TOPOLOGIES) is None:
-        _create(registry, DEFINITIONS, definition())
+    for kind in dict.fromkeys(nodes.zones.resource for nodes in cluster.nodes if nodes.zones is not None):
+        if registry.get(DEFINITIONS, "", kind) is None:
+            _create(registry, DEFINITIONS, definition(kind))
     drivers = {driver.driver: driver for nodes in cluster.nodes for driver in nodes.devices}
     for name in drivers:
         if registry.get(CLASSES, "", name) is None:

@@ -3,7 +3,8 @@
     .venv/bin/python -m bench.parts.zones [NODES]
 
 CPU time, medians over 400 pods, both clusters asked in turn in one run. ``like``: every machine and pod of one make;
-``mixed``: four makes of machines and pods of eight sizes, so that what is free differs from node to node. ``verdicts``:
+``mixed``: four makes of machines and pods of eight sizes, so that what is free differs from node to node. ``dedicated
+cores``: machines that Katalyst tells of, pods of eight sizes, each fourth of which wants zones alone. ``verdicts``:
 what all kubelets say, asked before the decision; target: 25 us. The rest of what a decision costs more is that
 of every rule beyond the nodes themselves: its nodes are ranked anew for each pod (``bench.parts.filters``).
 """
@@ -24,10 +25,12 @@ from shared.model.node import Node
 from shared.model.node_topology import (
     ContainerKind,
     ContainerNeeds,
+    Dedicated,
     NodeTopology,
     PodNeeds,
     TopologyPolicy,
     TopologyScope,
+    TopologySource,
     Zone,
 )
 from shared.model.pod import Pod
@@ -43,6 +46,7 @@ GI = 2**30
 SIZES = tuple((cpus, memory * GI) for cpus in (1, 2, 3, 4) for memory in (2, 5))
 MAKES = ((2, TopologyPolicy.SINGLE_NUMA_NODE), (2, TopologyPolicy.RESTRICTED), (4, TopologyPolicy.SINGLE_NUMA_NODE),
          (8, TopologyPolicy.SINGLE_NUMA_NODE))  # fmt: skip
+KATALYST = ((2, TopologyPolicy.NUMERIC), (4, TopologyPolicy.NUMERIC), (8, TopologyPolicy.NUMERIC))
 
 
 class Cluster:
@@ -57,7 +61,12 @@ class Cluster:
             amounts = {"cpu": 64 // count, "memory": 256 * GI // count}
             found = tuple(Zone(number, amounts, amounts, amounts) for number in range(count))
             if zones:
-                keeper.put(name, NodeTopology(name, policy, TopologyScope.CONTAINER, found, resource_version="1"))
+                katalyst = policy is TopologyPolicy.NUMERIC
+                source = TopologySource.KATALYST if katalyst else TopologySource.KUBELET
+                sockets = {number: str(2 * number // count) for number in range(count)} if katalyst else {}
+                item = NodeTopology(name, policy, TopologyScope.CONTAINER, found, resource_version="1", source=source,
+                                    sockets=sockets)  # fmt: skip
+                keeper.put(name, item)
         self.feasibility = FeasibilityCache(self.state.table)
         self.ranker = Ranker(self.state.table, self.feasibility, KubeDefault(), random.Random(1))
 
@@ -78,7 +87,10 @@ class Cluster:
 def class_of(size: tuple[int, int], *, aligned: bool) -> PodClass:
     """Copies of a pod share one."""
     cpus, memory = size
-    needs = PodNeeds((ContainerNeeds("main", ContainerKind.MAIN, cpus, (("memory", memory),)),)) if aligned else None
+    bound = Dedicated(cpus, memory, exclusive=(cpus, memory) in SIZES[::4])
+    needs = (
+        PodNeeds((ContainerNeeds("main", ContainerKind.MAIN, cpus, (("memory", memory),)),), bound) if aligned else None
+    )
     return PodClass((("cpu", cpus * 1000), ("memory", memory)), cpus * 1000, memory, needs=needs)
 
 
@@ -132,6 +144,7 @@ def main() -> None:
         ("like, 2 zones", MAKES[:1], SIZES[3:4], True),
         ("like, 8 zones", MAKES[3:], SIZES[3:4], True),
         ("mixed", MAKES, SIZES, True),
+        ("dedicated cores", KATALYST, SIZES, True),
         ("mixed, pods that nothing aligns", MAKES, SIZES, False),
     ):
         before, after, verdicts = compared(nodes, makes, sizes, aligned=aligned)

@@ -45,7 +45,7 @@ from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import Storage
 from lab.audit.units import UnitReport, Units
 from lab.audit.waiting import Waiting
-from lab.audit.zones import KIND as TOPOLOGY_KIND
+from lab.audit.zones import KINDS as TOPOLOGY_KINDS
 from lab.audit.zones import Zones, refused
 
 FINISHED = ("Succeeded", "Failed")
@@ -174,8 +174,8 @@ class Audit:
             self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object, entry.time_s)
         elif entry.kind == RESERVATION_KIND:
             self._reservations.change(entry)
-        elif entry.kind == TOPOLOGY_KIND:
-            self._zones.change(entry.name, None if entry.gone else entry.object)
+        elif entry.kind in TOPOLOGY_KINDS:
+            self._zones.change(entry.name, None if entry.gone else entry.object, entry.kind)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:

@@ -2,16 +2,19 @@
 
 It shares no code with the scheduler, and says yes only where there is no doubt: each container, one after the other,
 finds all that it is aligned by available in one zone, beside those before it. Where that is not so, memory may lie over
-several zones, or the object is late, which is not judged.
+several zones, or the object is late, which is not judged. Where Katalyst's object tells of the node it alone counts: a
+pod of dedicated cores that is bound to zones is surely let on where one zone has room for its main container, or has
+nobody where it wants one alone; others are not asked for zones.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from lab.audit.rules import Amounts, Json, amounts
 
-KIND = "NodeResourceTopology"
+KINDS = frozenset({"NodeResourceTopology", "CustomNodeResource"})
 REFUSED = frozenset({"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError"})
 """Reasons of pods that a kubelet's managers refused."""
 
@@ -21,9 +24,22 @@ class Zones:
 
     def __init__(self) -> None:
         self._zones: dict[str, list[Amounts]] = {}
+        self._katalyst: dict[str, list[Json]] = {}
 
-    def change(self, name: str, topology: Json | None) -> None:
+    def change(self, name: str, topology: Json | None, kind: str = "NodeResourceTopology") -> None:
         """An object came, changed or (None) went."""
+        if kind == "CustomNodeResource":
+            self._katalyst.pop(name, None)
+            if topology is not None:
+                sockets = (topology.get("status") or {}).get("topologyZone") or ()
+                self._katalyst[name] = [
+                    zone
+                    for socket in sockets
+                    if socket.get("type") == "Socket"
+                    for zone in socket.get("children") or ()
+                    if zone.get("type") == "Numa"
+                ]
+            return
         self._zones.pop(name, None)
         if topology is not None:
             self._zones[name] = [
@@ -34,6 +50,8 @@ class Zones:
 
     def admits(self, pod: Json, node: str) -> bool:
         """Whether there is no doubt that the node's kubelet lets the pod on."""
+        if node in self._katalyst:
+            return _katalyst_admits(pod, self._katalyst[node])
         zones = [dict(zone) for zone in self._zones.get(node, ())]
         spec = pod.get("spec") or {}
         if not zones:
@@ -41,6 +59,35 @@ class Zones:
         if spec.get("initContainers"):
             return not any(wanted for wanted in _wanted(spec, zones))
         return all(_seat(wanted, zones) for wanted in _wanted(spec, zones))
+
+
+def _katalyst_admits(pod: Json, zones: list[Json]) -> bool:
+    annotations = pod.get("metadata", {}).get("annotations") or {}
+    if annotations.get("katalyst.kubewharf.io/qos_level") != "dedicated_cores":
+        return True
+    try:
+        wanted = json.loads(annotations.get("katalyst.kubewharf.io/memory_enhancement") or "{}")
+    except ValueError:
+        return False
+    if not isinstance(wanted, dict) or wanted.get("numa_binding") != "true":
+        return True
+    containers = pod["spec"]["containers"]
+    main = annotations.get("kubernetes.io/main-container-name") or containers[0]["name"]
+    asked = next((one for one in containers if one["name"] == main), containers[0])
+    requests = amounts((asked.get("resources") or {}).get("requests"))
+    alone = wanted.get("numa_exclusive") == "true"
+    return any(_has_room(zone, requests, alone) for zone in zones)
+
+
+def _has_room(zone: Json, requests: Amounts, alone: bool) -> bool:
+    has = amounts((zone.get("resources") or {}).get("allocatable"))
+    held = [amounts(one.get("requests")) for one in zone.get("allocations") or ()]
+    if alone and held:
+        return False
+    free = {name: amount - sum(one.get(name, 0) for one in held) for name, amount in has.items()}
+    # a CPU of which a pod asks for a part is its own as a whole
+    return all(-(-amount // 1000) * 1000 <= free[name] if name == "cpu" else amount <= free[name]
+               for name, amount in requests.items() if name in free)  # fmt: skip
 
 
 def refused(pod: Json) -> bool:

@@ -15,8 +15,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.power import PWR
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
-from shared.policy.frag.policy import MIB
-from shared.policy.frag.view import GPU_MODEL_LABEL
+from shared.policy.frag.view import GPU_MODEL_LABEL, MIB
 from shared.policy.rehearsal.episode import NO_NODE, Episode
 from shared.policy.rehearsal.rehearsal import Trace
 from shared.policy.rehearsal.submission import GpuNodes, submission

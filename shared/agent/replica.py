@@ -152,3 +152,5 @@ class Replica:
             usage.generation,
         )
         self.table.claimed_free[row] = usage.claimed_free
+        if usage.zones or self.table.zones_free:
+            self.table.set_zones(row, usage.zones)

@@ -22,6 +22,13 @@ from shared.kube.convert_demands import (
 )
 from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
+from shared.kube.katalyst import (
+    DEDICATED_CORES,
+    ENHANCEMENT_ANNOTATION,
+    MAIN_ANNOTATION,
+    QOS_ANNOTATION,
+    dedicated_of,
+)
 from shared.kube.node_topology import needs_of
 from shared.kube.offline_terms import offline_terms_of
 from shared.kube.pod_groups import group_of
@@ -255,6 +262,7 @@ def _template_of(pod: api.Pod) -> _Template:
             status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources,
             resize_infeasible(status),
             bool(spec.resource_claims),
+            _dedicated(annotations) if annotations and annotations.get(QOS_ANNOTATION) == DEDICATED_CORES else None,
         )
     )  # fmt: skip
     found = _templates.get(read)
@@ -271,6 +279,10 @@ def _template_of(pod: api.Pod) -> _Template:
             del _templates[next(iter(_templates))]
         _templates[read] = found
     return found
+
+
+def _dedicated(annotations: dict[str, str]) -> tuple[str, str]:
+    return annotations.get(ENHANCEMENT_ANNOTATION, ""), annotations.get(MAIN_ANNOTATION, "")
 
 
 @functools.lru_cache(maxsize=MOST_TEMPLATES)
@@ -305,6 +317,12 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         if not spec.node_name or incoming:
             raise
         soft_us, hard_us, target, strict = NO_LATENCY  # it is there: what it holds counts, whatever it says by now
+    try:
+        dedicated = dedicated_of(pod.metadata, spec)
+    except ObjectError:
+        if not spec.node_name or incoming:
+            raise
+        dedicated = None
     return PodClass(
         requests=tuple(sorted((name, amount) for name, amount in requests.items() if amount > 0)),
         score_cpu_millis=cpu,
@@ -323,7 +341,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         features=needed_features(spec),
         latency_target=target,
         labels=_class_labels(pod.metadata),
-        needs=needs_of(spec),
+        needs=needs_of(spec, dedicated),
         latency_strict=strict,
     )
 

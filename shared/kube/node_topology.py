@@ -23,7 +23,7 @@ HUGEPAGES = "hugepages-"
 POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE = "topologyManagerPolicy", "topologyManagerScope"
 FINGERPRINT_ATTRIBUTE = "nodeTopologyPodsFingerprint"
 
-_DEPRECATED = {
+POLICIES = {
     "None": (TopologyPolicy.NONE, TopologyScope.CONTAINER),
     "BestEffort": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
     "BestEffortContainerLevel": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
@@ -34,7 +34,10 @@ _DEPRECATED = {
     "SingleNUMANodeContainerLevel": (TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.CONTAINER),
     "SingleNUMANodePodLevel": (TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.POD),
 }
-"""``topologyPolicies`` of v1alpha1, which v1alpha2 keeps beside the attributes."""
+"""``topologyPolicies`` of v1alpha1, which v1alpha2 keeps beside the attributes; Katalyst has the same names."""
+
+MOST_ZONES = 16
+"""Zones of one node; a kubelet's Topology Manager takes 8. Sets of zones are many more."""
 
 
 class Attribute(Json, frozen=True):
@@ -78,17 +81,20 @@ NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1 = _served("v1alpha2"), _served("v1alph
 
 def topology_from_api(item: NodeResourceTopology) -> model.NodeTopology:
     """What the object says of its node. Raises ``ObjectError`` for an unknown policy or scope, a zone whose name holds
-    no number or that occurs twice, and amounts that are no quantities."""
+    no number or that occurs twice, more zones than a machine has, and amounts that are no quantities."""
     named = {one.name: one.value for one in item.attributes or ()}
-    policy, scope = _DEPRECATED[_known(item.topology_policies, _DEPRECATED)]
+    policy, scope = known_policy((item.topology_policies or ["None"])[0], POLICIES, "topologyPolicies[0]")
     try:
-        policy = TopologyPolicy(named.get(POLICY_ATTRIBUTE, policy))
+        if (policy := TopologyPolicy(named.get(POLICY_ATTRIBUTE, policy))) is TopologyPolicy.NUMERIC:
+            raise ValueError(f"{policy.value!r} is Katalyst's")
         scope = TopologyScope(named.get(SCOPE_ATTRIBUTE, scope))
     except ValueError as error:
         raise ObjectError(f"{error}; name one that a kubelet knows", field="attributes") from error
     zones = sorted(_zones(item.zones or ()), key=lambda zone: zone.id)
     if len({zone.id for zone in zones}) != len(zones):
         raise ObjectError("two zones have one number", field="zones")
+    if len(zones) > MOST_ZONES:
+        raise ObjectError(f"more than {MOST_ZONES} zones", field="zones")
     return model.NodeTopology(
         node=item.metadata.name,
         policy=policy,
@@ -99,11 +105,13 @@ def topology_from_api(item: NodeResourceTopology) -> model.NodeTopology:
     )
 
 
-def _known(policies: list[str] | None, known: Mapping[str, object]) -> str:
-    first = (policies or ["None"])[0]
-    if first not in known:
-        raise ObjectError(f"{first!r} is none of {', '.join(known)}", field="topologyPolicies[0]")
-    return first
+def known_policy(
+    name: str, known: Mapping[str, tuple[TopologyPolicy, TopologyScope]], field: str
+) -> tuple[TopologyPolicy, TopologyScope]:
+    """What an object calls by that name. Raises ``ObjectError`` where it is none."""
+    if name not in known:
+        raise ObjectError(f"{name!r} is none of {', '.join(known)}", field=field)
+    return known[name]
 
 
 def _zones(zones: Iterable[TopologyZone]) -> Iterator[model.Zone]:
@@ -113,15 +121,16 @@ def _zones(zones: Iterable[TopologyZone]) -> Iterator[model.Zone]:
         where = f"zones[{index}]"
         resources = zone.resources or ()
         yield model.Zone(
-            id=_number(zone.name, f"{where}.name"),
+            id=zone_number(zone.name, f"{where}.name"),
             capacity={one.name: _amount(where, one.name, one.capacity) for one in resources},
             allocatable={one.name: _amount(where, one.name, one.allocatable) for one in resources},
             available={one.name: _available(where, one) for one in resources},
-            costs={_number(one.name, f"{where}.costs"): one.value for one in zone.costs or ()},
+            costs={zone_number(one.name, f"{where}.costs"): one.value for one in zone.costs or ()},
         )
 
 
-def _number(name: str, field: str) -> int:
+def zone_number(name: str, field: str) -> int:
+    """The number that a zone's name ends in. Raises ``ObjectError`` where there is none."""
     found = re.search(r"(\d+)$", name)
     if found is None:
         raise ObjectError(f"{name!r} ends in no number, such as node-0", field=field)
@@ -143,17 +152,18 @@ def _amount(where: str, name: str, quantity: str | float) -> int:
     return amount // 1000 if name == CPU else amount
 
 
-def needs_of(spec: api.PodSpec) -> model.PodNeeds | None:
-    """What a kubelet's managers would align the pod by; None: they leave it alone. Raises ``ObjectError`` naming an
-    amount that is none."""
+def needs_of(spec: api.PodSpec, dedicated: model.Dedicated | None = None) -> model.PodNeeds | None:
+    """What a kubelet's managers would align the pod by, and what Katalyst would; None: both leave it alone. Raises
+    ``ObjectError`` naming an amount that is none."""
     aligned = spec.resources is None and _guaranteed(spec)
     every = [
         (one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT)
         for one in spec.init_containers or ()
     ]
     every += [(one, ContainerKind.MAIN) for one in spec.containers or ()]
-    needs = model.PodNeeds(tuple(_needs(str(at), one, kind, aligned) for at, (one, kind) in enumerate(every)))
-    return None if needs.nothing else needs
+    containers = tuple(_needs(str(at), one, kind, aligned) for at, (one, kind) in enumerate(every))
+    needs = model.PodNeeds(containers, dedicated)
+    return needs if dedicated is not None or needs.of_kubelet else None
 
 
 def _needs(name: str, container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:

@@ -12,6 +12,7 @@ from typing import Any
 from shared.kube import cluster_objects as kube
 from shared.kube import convert_devices as devices
 from shared.kube import device_objects, pod_groups
+from shared.kube.katalyst import CUSTOM_NODE_RESOURCES, topology_of_katalyst
 from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
 from shared.kube.node_topology import NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1, topology_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
@@ -96,10 +97,13 @@ DEVICE_KINDS = (
 STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
 """What volume rules read."""
 
-NODE_TOPOLOGY_KIND = SchedulingKind(NODE_TOPOLOGIES, topology_from_api, older=(NODE_TOPOLOGIES_V1ALPHA1,))
-"""What the rule of nodes' zones reads, where an exporter's definition was applied."""
+ZONE_KINDS = (
+    SchedulingKind(NODE_TOPOLOGIES, topology_from_api, older=(NODE_TOPOLOGIES_V1ALPHA1,)),
+    SchedulingKind(CUSTOM_NODE_RESOURCES, topology_of_katalyst),
+)
+"""What the rule of nodes' zones reads, where an exporter's definition was applied, or Katalyst's."""
 
-_NODE_RULES_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS, NODE_TOPOLOGY_KIND)
+_NODE_RULES_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS, *ZONE_KINDS)
 
 NATIVE_GROUPS = SchedulingKind(pod_groups.PODGROUPS, pod_groups.native_group, older=(pod_groups.PODGROUPS_V1ALPHA2,))
 

@@ -17,12 +17,21 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class TopologyPolicy(StrEnum):
-    """``topologyManagerPolicy`` of a kubelet."""
+    """``topologyManagerPolicy`` of a kubelet; the last one only KubeWharf's kubelet knows."""
 
     NONE = "none"
     BEST_EFFORT = "best-effort"
     RESTRICTED = "restricted"
     SINGLE_NUMA_NODE = "single-numa-node"
+    NUMERIC = "numeric"
+
+
+class TopologySource(StrEnum):
+    """The kind of object that tells of a node's zones, and with it who lets pods on there: the kubelet's managers, or
+    Katalyst's agent."""
+
+    KUBELET = "NodeResourceTopology"
+    KATALYST = "CustomNodeResource"
 
 
 class TopologyScope(StrEnum):
@@ -70,7 +79,8 @@ class KubeletOptions:
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
     """``zones`` in the order of their ids. ``loose_devices``: devices of the node that belong to no zone.
-    ``resource_version``: of the object that says so."""
+    ``resource_version``: of the object that says so. ``sockets``: of zones by id, where it says. ``held``: where it
+    names its pods, by uid and the id of a zone what each has; ``available`` of zones is without all of them then."""
 
     node: str
     policy: TopologyPolicy
@@ -80,6 +90,9 @@ class NodeTopology:
     pods_fingerprint: str = ""
     options: KubeletOptions = KubeletOptions()
     resource_version: str = ""
+    source: TopologySource = TopologySource.KUBELET
+    sockets: Mapping[int, str] = field(default_factory=dict)
+    held: Mapping[str, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def with_node(self, allocatable: Mapping[str, int]) -> NodeTopology:
         """With the devices that only the node lists. A resource that no zone knows at all may as well be no device: it
@@ -114,15 +127,27 @@ class ContainerNeeds(Struct, frozen=True, array_like=True, gc=False):
     devices: Amounts = ()
 
 
+class Dedicated(Struct, frozen=True, array_like=True, gc=False):
+    """What Katalyst binds to zones of a pod of dedicated cores: its main container. ``exclusive``: it shares no zone
+    with another pod of dedicated cores."""
+
+    cpus: int
+    memory: int
+    devices: Amounts = ()
+    exclusive: bool = False
+
+
 class PodNeeds(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """Of all containers, init containers first, in the order in which the kubelet admits them."""
+    """Of all containers, init containers first, in the order in which the kubelet admits them: what its managers align.
+    ``dedicated``: what counts in their place where Katalyst lets pods on; None: nothing does there."""
 
     containers: tuple[ContainerNeeds, ...]
+    dedicated: Dedicated | None = None
 
     @property
-    def nothing(self) -> bool:
-        """Whether no manager of a kubelet looks at the pod."""
-        return not any(one.cpus or one.memory or one.devices for one in self.containers)
+    def of_kubelet(self) -> bool:
+        """Whether a manager of a kubelet looks at the pod."""
+        return any(one.cpus or one.memory or one.devices for one in self.containers)
 
 
 @dataclass(frozen=True, slots=True)

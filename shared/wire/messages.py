@@ -59,7 +59,7 @@ class Message(Struct, frozen=True, array_like=True, gc=False):
 class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     """Accounting of one node: ``slot`` names it until the view's epoch ends; ``requested`` follows the view's
     ``resources``; ``device_free``: free thousandths per GPU device; ``claimed_free``: those that claims leave, where
-    a policy sees them."""
+    a policy sees them; ``zones``: of each zone with its GPUs (``NodeTable.zones_free``), where pods are aligned."""
 
     slot: Count
     generation: Count
@@ -69,6 +69,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     ports: Annotated[list[HostPort], Meta(max_length=4096)] = []
     device_free: Annotated[list[int], Meta(max_length=64)] = []
     claimed_free: Annotated[list[int], Meta(max_length=1024)] = []
+    zones: Annotated[list[Annotated[list[int], Meta(min_length=4, max_length=4)]], Meta(max_length=16)] = []
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):

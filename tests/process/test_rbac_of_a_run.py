@@ -42,8 +42,8 @@ SELDOM = {
         ("watch", "devicetaintrules"),
     )
 } | {
-    "watch topology.node.k8s.io/noderesourcetopologies", "delete conclave.io/reservations",
-    "get conclave.io/reservations",
+    "watch topology.node.k8s.io/noderesourcetopologies", "watch node.katalyst.kubewharf.io/customnoderesources",
+    "delete conclave.io/reservations", "get conclave.io/reservations",
 }  # fmt: skip
 """Claims of devices are written in ``tests/real/test_claims.py``, where a real API server asks for ``binding`` too;
 taint rules and zones of nodes are watched where they are served. Reservations are read where a write of one got no

@@ -4,6 +4,7 @@ late, and though a binder is killed meanwhile.
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,48 @@ async def test_a_kubelet_that_refuses_all_the_same_is_not_tried_again_until_its_
         await cluster.until(
             lambda c: "cannot align container" in c.told("third"), within_s=20, what="its zones decide again"
         )
+
+
+KATALYST = """
+nodes:
+- {count: 2, name: "numeric-{i}", cpu: "16", memory: 64Gi, zones: {count: 2, policy: numeric, exporter: katalyst}}
+- {name: large, cpu: "32", memory: 128Gi, zones: {count: 4, policy: numeric, exporter: katalyst, late_s: 3600}}
+"""
+
+
+def dedicated(cpu: int, *, exclusive: bool = False) -> dict[str, Any]:
+    """A pod of dedicated cores, bound to zones."""
+    enhancement = {"numa_binding": "true"} | ({"numa_exclusive": "true"} if exclusive else {})
+    annotations = {
+        "katalyst.kubewharf.io/qos_level": "dedicated_cores",
+        "katalyst.kubewharf.io/memory_enhancement": json.dumps(enhancement),
+    }
+    return {"annotations": annotations, **aligned(cpu)}
+
+
+async def test_no_agent_of_katalyst_refuses_a_pod_of_dedicated_cores_though_leaders_are_killed(tmp_path: Path) -> None:
+    """8 zones of 8 CPUs: four pods have one alone, one has two; two hold a pod of 5 each, and one is left for the last
+    that waits for more than that."""
+    file = tmp_path / "machines.yaml"
+    file.write_text(KATALYST)
+    flags = ["--simulate", "--cluster", str(file)]
+    async with world(tmp_path, agents=2, binders=2, coordinators=2, twin_flags=flags) as cluster:
+        first = await cluster.add_pods(["alone-0", "alone-1", "alone-2", "alone-3"], **dedicated(2, exclusive=True))
+        await cluster.until(lambda c: placed(c, first), within_s=20, what="each has a zone alone")
+        cluster.mesh.kill(await cluster.mesh.leader("binder"))
+        second = await cluster.add_pods(["bound-0", "bound-1"], **dedicated(5))
+        await cluster.until(lambda c: placed(c, second), within_s=30, what="each shares no zone with those")
+        cluster.mesh.kill(await cluster.mesh.leader("coordinator"))
+        await cluster.add_pods(["wide-0", "wide-1"], **dedicated(9, exclusive=True))
+        await cluster.until(
+            lambda c: any("cannot align container" in c.told(name) for name in ("wide-0", "wide-1")),
+            within_s=40, what="one waits for two zones of a machine at least",
+        )  # fmt: skip
+        assert refused(cluster) == []
+        for name in sorted({*first, *second}):
+            await cluster.delete_pod(name)
+        # the large machine's agent tells late of who left there
+        await cluster.until(
+            lambda c: placed(c, {"wide-0", "wide-1"}), within_s=40, what="zones that are given back are found"
+        )
+        assert refused(cluster) == []

@@ -89,7 +89,10 @@ class World:
     async def patch_node_status(self, name: str, patch: Json) -> None:
         await self.call("PATCH", f"{NODES}/{name}/status", patch, MERGE)
 
-    async def add_pod(self, name: str, *, cpu: str = "100m", labels: dict[str, str] | None = None, **spec: Any) -> str:
+    async def add_pod(
+        self, name: str, *, cpu: str = "100m", labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None, **spec: Any,
+    ) -> str:  # fmt: skip
         """A pending pod of ours, in ``default``; its uid. ``spec``: further fields. It ends at once when deleted."""
         wanted = {"requests": {"cpu": cpu, "memory": "16Mi"}}
         body: Json = {
@@ -98,7 +101,9 @@ class World:
             "containers": [{"name": "c", "image": "i", "resources": wanted}],
             **spec,
         }
-        pod = await self.create(PODS, "Pod", name, metadata={"labels": labels or {}}, spec=body)
+        pod = await self.create(
+            PODS, "Pod", name, metadata={"labels": labels or {}, "annotations": annotations or {}}, spec=body
+        )
         return str(pod["metadata"]["uid"])
 
     async def add_pods(self, names: Iterable[str], **pod: Any) -> set[str]:

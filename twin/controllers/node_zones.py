@@ -2,7 +2,7 @@
 
 A pod that is bound to a node with zones is let on or refused at once, in the order of the Bindings; one that is refused
 is Failed for good, with the kubelet's reason. What changes in the zones is published ``late_s`` later, as the managers
-stand then, where the definition of NodeResourceTopology is served.
+stand then, where the definition of NodeResourceTopology is served, or Katalyst's of CustomNodeResource.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.kube import objects as api
+from shared.kube.katalyst import dedicated_of
 from shared.kube.node_topology import needs_of
 from twin.controllers.runtime import Controller, ObjectKey
 from twin.model.managers import Managers
 from twin.model.usage import TWIN_NODE_ANNOTATION
-from twin.model.zones import TOPOLOGIES, ZONES_ANNOTATION, Zones, object_of, topology_of, zones_of
+from twin.model.zones import (
+    KATALYST_TOPOLOGIES,
+    TOPOLOGIES,
+    ZONES_ANNOTATION,
+    Zones,
+    object_of,
+    topology_of,
+    zones_of,
+)
 from twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 
 FINISHED = ("Succeeded", "Failed")
+PUBLISHED = (TOPOLOGIES, KATALYST_TOPOLOGIES)
+"""Kinds that exporters write."""
 
 
 class NodeZones(Controller[ObjectKey]):
@@ -52,7 +63,7 @@ class NodeZones(Controller[ObjectKey]):
                 self._ended(meta["uid"], node)
             elif meta["uid"] not in self._node_of:
                 self._came(obj, node)
-        elif resource == "customresourcedefinitions.apiextensions.k8s.io" and meta["name"] == TOPOLOGIES and not gone:
+        elif resource == "customresourcedefinitions.apiextensions.k8s.io" and meta["name"] in PUBLISHED and not gone:
             for name in self._managers:
                 self.note(("nodes", "", name))
 
@@ -80,12 +91,14 @@ class NodeZones(Controller[ObjectKey]):
             self._changed(name)
 
     def _came(self, pod: Json, node: str) -> None:
-        needs = needs_of(msgspec.convert(pod["spec"], api.PodSpec))
-        uid = pod["metadata"]["uid"]
+        spec, meta = msgspec.convert(pod["spec"], api.PodSpec), msgspec.convert(pod["metadata"], api.ObjectMeta)
+        needs = needs_of(spec, dedicated_of(meta, spec))
+        uid = meta.uid
         self._node_of[uid] = node
         if needs is None:
             return
         managers, _ = self._managers[node]
+        managers.consumers[uid] = f"{meta.namespace}/{meta.name}/{uid}"
         verdict = managers.admit(uid, needs)
         if verdict.refusal is None:
             self._changed(node)
@@ -97,6 +110,7 @@ class NodeZones(Controller[ObjectKey]):
     def _ended(self, uid: str, node: str) -> None:
         self._node_of.pop(uid, None)
         self._why.pop(uid, None)
+        self._managers[node][0].consumers.pop(uid, None)
         if self._managers[node][0].remove(uid):
             self._changed(node)
 
@@ -110,8 +124,11 @@ class NodeZones(Controller[ObjectKey]):
     def reconcile(self, key: ObjectKey) -> None:
         if key[0] == "pods":
             self.change(key, self._refused)
-        elif any(kind.resource == TOPOLOGIES for kind in self.registry.stored_kinds()):
-            self._publish(key[2])
+        else:
+            served = {kind.resource for kind in self.registry.stored_kinds()}
+            for resource in PUBLISHED:
+                if resource in served:
+                    self._publish(resource, key[2])
 
     def _refused(self, pod: Json) -> Json:
         status = pod.get("status") or {}
@@ -120,16 +137,18 @@ class NodeZones(Controller[ObjectKey]):
             return pod
         return {**pod, "status": {**status, "phase": "Failed", "reason": why[0], "message": why[1]}}
 
-    def _publish(self, name: str) -> None:
-        stored = self.registry.get(TOPOLOGIES, "", name)
+    def _publish(self, resource: str, name: str) -> None:
+        stored = self.registry.get(resource, "", name)
         if name not in self._managers:
-            self.delete(TOPOLOGIES, stored)
+            self.delete(resource, stored)
+            return
+        if self._managers[name][1].resource != resource:
             return
         wanted = object_of(self._managers[name][0].report())
         if stored is None:
-            self.create(TOPOLOGIES, "", wanted)
-        elif any(stored.get(part) != wanted[part] for part in ("attributes", "zones")):
-            self.change((TOPOLOGIES, "", name), lambda one: {**one, **wanted, "metadata": one["metadata"]})
+            self.create(resource, "", wanted)
+        elif any(stored.get(part) != wanted[part] for part in wanted.keys() - {"metadata"}):
+            self.change((resource, "", name), lambda one: {**one, **wanted, "metadata": one["metadata"]})
 
 
 def _annotation(node: Json) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds
+from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
 from shared.model.resources import CPU
 from shared.scheduling.numa.admission import Verdict, admit
 from shared.scheduling.numa.books import Books
@@ -15,10 +15,12 @@ from shared.scheduling.numa.placed import charge, init_names
 
 @dataclass(slots=True)
 class Managers:
-    """Of a node of this make; what its zones say to be available is not read. ``refused`` counts refusals."""
+    """Of a node of this make; what its zones say to be available is not read. ``refused`` counts refusals;
+    ``consumers``: of pods by uid, as Katalyst's agent names them."""
 
     topology: NodeTopology
     refused: int = 0
+    consumers: dict[str, str] = field(default_factory=dict)
     _pods: dict[str, tuple[PodNeeds, Mapping[str, ContainerSeat]]] = field(default_factory=dict)
 
     def admit(self, uid: str, needs: PodNeeds) -> Verdict:
@@ -48,7 +50,9 @@ class Managers:
         return books
 
     def report(self) -> NodeTopology:
-        """As an exporter sees it through the podresources API: without init containers."""
+        """As an exporter sees it through the podresources API: without init containers. Katalyst's agent names pods."""
+        if self.topology.source is TopologySource.KATALYST:
+            return replace(self.topology, held=self._held())
         books = Books(self.topology)
         for needs, seats in self._pods.values():
             init = init_names(needs)
@@ -65,3 +69,18 @@ class Managers:
                     available[name] = books.devices_free[name][index] if name in books.devices_free else amount
             zones.append(replace(zone, available=available))
         return replace(self.topology, zones=tuple(zones))
+
+    def _held(self) -> dict[str, dict[int, dict[str, int]]]:
+        held: dict[str, dict[int, dict[str, int]]] = {}
+        for uid, (_, seats) in self._pods.items():
+            for seat in seats.values():
+                of_pod: dict[int, dict[str, int]] = held.setdefault(self.consumers.get(uid, uid), {})
+                for zone, cpus in seat.cpus.items():
+                    of_pod.setdefault(zone, {})[CPU] = cpus
+                for block in seat.memory:
+                    of_pod.setdefault(block.zones[0], {})[block.type] = block.size
+                for name, by_zone in seat.devices.items():
+                    for at, count in by_zone.items():
+                        if at is not None:
+                            of_pod.setdefault(at, {})[name] = count
+        return held

@@ -36,8 +36,8 @@ from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import (
     DEVICE_KINDS,
     NATIVE_GROUPS,
-    NODE_TOPOLOGY_KIND,
     SCHEDULING_KINDS,
+    ZONE_KINDS,
     SchedulingKind,
 )
 from shared.model.devices import DeviceClaim
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 READ = (*SCHEDULING_KINDS, NATIVE_GROUPS)
 """Kinds beside pods and nodes: of pod groups, which claims of devices their members share."""
 
-SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), NODE_TOPOLOGY_KIND.name, NATIVE_GROUPS.name})
+SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), *(kind.name for kind in ZONE_KINDS), NATIVE_GROUPS.name})
 """Kinds that many clusters lack."""
 
 CHECK_S, LIST_S = 5.0, 60.0

@@ -221,6 +221,7 @@ def node_head(node: Json) -> list[str]:
     lines += [f"  devices    {name}: {told}" for name, told in _devices(node)]
     lines += used_lines(used)
     lines += lent_lines(_part(node, "lent"))
+    lines += zone_lines(_part(node, "numa"))
     if node.get("taints"):
         lines.append(f"  taints     {', '.join(printable(str(taint)) for taint in node['taints'])}")
     if node.get("drained"):
@@ -262,6 +263,35 @@ def lent_lines(lent: Json) -> list[str]:
         f"  lent       {amounts}{why}",
         *(f"  unbelieved {printable(str(doubt))}" for doubt in lent.get("doubts") or ()),
     ]
+
+
+def zone_lines(numa: Json) -> list[str]:
+    """What is free in each zone, who tells of them, and what is not shown there yet."""
+    zones = numa.get("zones") or ()
+    if not zones:
+        return []
+    by = f"{printable(str(numa.get('source')))}, {printable(str(numa.get('policy')))} by {numa.get('scope')}"
+    lines = [f"  zones      by {by}, told {age(numa.get('age_s'))} ago"]
+    for zone in zones:
+        free, whole, assumed = (_part(zone, one) for one in ("free", "allocatable", "assumed"))
+        parts = [f"{_short(name)} {_of(_shown(name), free[name], whole.get(name))} free" for name in free]
+        soon = [f"{_short(name)} {_shown(name)(held)}" for name, held in assumed.items()]
+        told = f"; assumed: {', '.join(soon)}" if soon else ""
+        socket = f", socket {printable(str(zone['socket']))}" if zone.get("socket") else ""
+        lines.append(f"    zone {zone.get('zone')}{socket}: {', '.join(parts)}{told}")
+    return [*lines, *(f"    doubted: {printable(str(doubt))}" for doubt in numa.get("doubts") or ())]
+
+
+def _short(name: str) -> str:
+    return {"cpu_millis": "cpu", "memory_bytes": "memory"}.get(name, printable(name))
+
+
+def _shown(name: str) -> Callable[[float | None], str]:
+    if name == "cpu_millis":
+        return cpu
+    if name == "memory_bytes" or name.startswith("hugepages-"):
+        return size
+    return lambda value: amount(value or 0)
 
 
 def _percent(share: float | None) -> str:

@@ -189,4 +189,5 @@ def _usage(table: NodeTable, row: int) -> NodeUsage:
         list(table.ports[row]),
         list(table.device_free[row]),
         list(table.claimed_free[row]),
+        table.zones_free.get(row, []),
     )

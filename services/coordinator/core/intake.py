@@ -33,7 +33,7 @@ from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.delays import LOWEST
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
-from shared.scheduling.state.zones_port import TOPOLOGY_KIND
+from shared.scheduling.state.zones_port import ZONE_KINDS
 
 BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"
 
@@ -426,8 +426,8 @@ class ClusterIntake:
         if kind == CLAIMS:
             self._change_claim(key, item)
             return
-        if kind == TOPOLOGY_KIND:
-            self._change_topology(key, item)
+        if kind in ZONE_KINDS:
+            self._change_topology(kind, key, item)
             return
         if item is None:
             drop_object(state.cluster, kind, key)
@@ -443,7 +443,7 @@ class ClusterIntake:
             self._requeuer.budgets_changed()
             self._giving_way.budgets_changed()
 
-    def _change_topology(self, key: str, item: object | None) -> None:
+    def _change_topology(self, kind: str, key: str, item: object | None) -> None:
         """What it says is about one node, whose room is offered anew. Exporters write it again and again, unchanged."""
         state = self._state
         if isinstance(item, NodeTopology):
@@ -452,7 +452,7 @@ class ClusterIntake:
             if state.zones.version == version:
                 return
         else:
-            state.zones.drop(key)
+            state.zones.drop(key, ZONE_KINDS[kind])
         self._requeuer.node_changed(key, ClusterEvent.NODE_TOPOLOGY)
 
     def _change_claim(self, key: str, item: object | None) -> None:

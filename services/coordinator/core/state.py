@@ -281,7 +281,9 @@ class State:
         self.devices = self.cluster.devices = ClaimedDevices(
             self.cluster.table, self.cluster.release, groups=self.cluster.pod_groups
         )
-        self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
+        self.zones = self.cache.zones = NodeZones(
+            self.cache, trusting=self.settings.trust_zones, gpus=self.settings.profile.gpu_shares.unit
+        )
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )

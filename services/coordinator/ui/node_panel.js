@@ -73,6 +73,7 @@ function parts(node, again) {
     ]),
     plainTable("Resources", ["Resource", "Share", { title: "Requested", number: true }, { title: "Allocatable", number: true }], rows),
     deviceTable(node),
+    zoneTable(node.numa),
     may("operator") ? h("div", {}, h("button", { type: "button", class: node.drained ? "primary" : "danger", onclick: async () => { if (await askDrain(node.name, Boolean(node.drained))) again(); } }, node.drained ? "Resume …" : "Drain …")) : null,
     podTable(Array.isArray(node.pods) ? node.pods : [], running),
     labels(node.labels),
@@ -86,6 +87,16 @@ function deviceTable(node) {
   return plainTable("Devices", ["Driver", "Pool", "In use", ...states.map((title) => ({ title, number: true }))], pools.map((pool) => [
     pool.driver, pool.pool === node.name ? "its own" : pool.pool, meter(pool.share, percent(pool.share)),
     ...states.map((title) => count(pool[title.toLowerCase()]))]));
+}
+
+function zoneTable(numa) {
+  if (!numa?.zones?.length) return null;
+  const names = inResourceOrder([...new Set(numa.zones.flatMap((zone) => Object.keys(zone.free)))]);
+  const cell = (zone, name) => (name in zone.free ? [`${amount(name, zone.free[name])} of ${amount(name, zone.allocatable[name])}`, zone.assumed[name] ? h("div", { class: "soft" }, `${amount(name, zone.assumed[name])} assumed`) : null] : "–");
+  return h("section", { "aria-label": "Zones of the machine" },
+    h("p", { class: "soft" }, `Zones by ${numa.source}: ${numa.policy} by ${numa.scope}, told ${seconds(numa.age_s)} ago${numa.doubts.length ? `. Doubted: ${numa.doubts.join("; ")}` : ""}`),
+    plainTable("Zones", ["Zone", ...(numa.zones.some((zone) => zone.socket) ? ["Socket"] : []), ...names.map((name) => `${resourceWord(name)} free`)],
+      numa.zones.map((zone) => [zone.zone, ...(numa.zones.some((one) => one.socket) ? [zone.socket] : []), ...names.map((name) => cell(zone, name))])));
 }
 
 function podTable(pods, running) {

@@ -36,14 +36,15 @@ from shared.policy.frag.features import FEATURES, model_share
 from shared.policy.frag.fragmentation import Demand, demand_of, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
 from shared.policy.frag.value import NAME, CostNet, check_weights, steps
-from shared.policy.frag.view import GpuView, asked_of, mask_of, model_codes, models_named
+from shared.policy.frag.view import MIB, GpuView, asked_of, mask_of, model_codes, models_named, zone_state
 from shared.policy.observation import Need, Observation, Rng, Supplies, ToldDemand, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 from shared.wire.demand import Demand as Told
 
-MIB = 1 << 20
 FGD = "fgd"
+MOST_ALIGNED = 64
+"""Classes of aligned pods of which the states are remembered."""
 GROWTH = 1.25
 """The demand is taken over when this many times as many requests have been seen."""
 MAX_CLASSES = 4096
@@ -102,6 +103,8 @@ class GpuPolicy:
         self._state_of: Ints = np.zeros(0, np.int64)
         self._stamp: Ints = np.zeros(0, np.int64)
         """By row: the number of its state, and the row's stamp when that was looked up."""
+        self._zone_states: OrderedDict[PodClass, tuple[Ints, Ints]] = OrderedDict()
+        """The same of a class whose pods get zones, where that is another state."""
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
@@ -125,19 +128,23 @@ class GpuPolicy:
         request = self._request(observation.pod_class)
         if whole is not table:
             base = np.array([whole.row_of[name] for name in table.names])[rows]
-            numbers = self._numbers(table, rows, base)
+            numbers = nodes = self._numbers(table, rows, base)
         else:
             self._count(request, observation.units)
-            base, numbers = rows, self._numbers_of(rows)
+            base, nodes = rows, self._numbers_of(rows)
+            numbers = self._numbers_for(observation.pod_class, rows, nodes)
         score = self._scores(numbers, request) + self._order[base]
-        beside = self._beside(table, rows, numbers, request)
+        beside = self._beside(table, rows, nodes, request)
         return Verdicts(score if beside is None else score + beside)
 
     def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, Ints]]) -> None:
         """Decisions on these rows of the table are asked for next: what they need is judged at once, for a network
         costs little more for many states than for one."""
         self._follow(table)
-        wanted = [(self._request(pod_class), self._numbers_of(rows)) for pod_class, rows in asked]
+        wanted = [
+            (self._request(pod_class), self._numbers_for(pod_class, rows, self._numbers_of(rows)))
+            for pod_class, rows in asked
+        ]
         self._judge([(request, self._kept(request), numbers) for request, numbers in wanted])
 
     def _follow(self, table: NodeTable) -> None:
@@ -196,6 +203,44 @@ class GpuPolicy:
         cpu, memory, model, devices = amounts[:, :FREE].T
         return GpuStates(cpu, memory, amounts[:, FREE:], devices, model, cpu, memory)
 
+    def _numbers_for(self, pod_class: PodClass, rows: Ints, nodes: Ints) -> Ints:
+        """int64 ``[rows]``: the numbers of the states by which the class is judged: of a pod that kubelets align the
+        zone that it gets, as a node of its own, for it can have no GPU outside, and a GPU in there is nobody's who
+        finds no CPU beside it. ``nodes``: those of the nodes as a whole, which count for all others, and in tables of
+        copies (``with_copies``), that know no zones."""
+        table = self._table
+        assert table is not None
+        if pod_class.needs is None or not table.zones_free:
+            return nodes
+        known = self._zone_states.pop(pod_class, None)
+        if known is None:
+            known = np.zeros(table.rows, np.int64), np.full(table.rows, -1)
+            while len(self._zone_states) >= MOST_ALIGNED:
+                self._zone_states.popitem(last=False)
+        self._zone_states[pod_class] = known
+        state_of, stamp = known
+        stale = rows[stamp[rows] != table.stamp[rows]]
+        if len(stale):
+            state_of[stale] = self._numbers_of(stale)
+            request = self._request(pod_class)
+            for row in stale.tolist():
+                found = zone_state(table.zones_free.get(row, ()), request)
+                if found is not None:
+                    cpu, memory, free = found
+                    state_of[row] = self._numbered((cpu, memory // MIB, int(self._model[row])), free)
+            stamp[stale] = table.stamp[stale]
+        return state_of[rows]
+
+    def _numbered(self, amounts: Sequence[int], devices: Sequence[int]) -> int:
+        """The number of a state; one that is new gets the next."""
+        state = (*amounts, len(devices), *sorted([max(left, 0) for left in devices], reverse=True))
+        known = self._number.get(state)
+        if known is None:
+            known = self._number[state] = len(self._states)
+            self._states.append(state)
+            self._width = max(self._width, len(state))
+        return known
+
     def _numbers_of(self, rows: Ints) -> Ints:
         """int64 ``[rows]``: the numbers of their states now."""
         table = self._table
@@ -210,17 +255,11 @@ class GpuPolicy:
         """int64 ``[rows]``: the states' numbers; ``base``: the rows of these nodes in the table of all."""
         cpu = (table.allocatable[CPU_COLUMN, rows] - table.requested[CPU_COLUMN, rows]).tolist()
         memory = ((table.allocatable[MEMORY_COLUMN, rows] - table.requested[MEMORY_COLUMN, rows]) // MIB).tolist()
-        number, states, view = self._number, self._states, GpuView(table, self._shares)
-        found = []
-        for row, *amounts in zip(rows.tolist(), cpu, memory, self._model[base].tolist(), strict=True):
-            devices = view.free(row)
-            state = (*amounts, len(devices), *sorted([max(left, 0) for left in devices], reverse=True))
-            known = number.get(state)
-            if known is None:
-                known = number[state] = len(states)
-                states.append(state)
-                self._width = max(self._width, len(state))
-            found.append(known)
+        view = GpuView(table, self._shares)
+        found = [
+            self._numbered(amounts, view.free(row))
+            for row, *amounts in zip(rows.tolist(), cpu, memory, self._model[base].tolist(), strict=True)
+        ]
         return np.array(found, np.int64)
 
     def _take_nodes(self, table: NodeTable) -> None:
@@ -246,6 +285,7 @@ class GpuPolicy:
         self._states.clear()
         rows = 0 if self._table is None else self._table.rows
         self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
+        self._zone_states.clear()
 
     def _start_over(self) -> None:
         """Judge by the demand that was told, or else by what was seen so far; every score is judged anew."""
@@ -296,6 +336,13 @@ class GpuPolicy:
                 self._requests.clear()
             request = self._requests[pod_class] = request_of(pod_class, self._models, self._shares)
         return request
+
+    def _judged(self, observation: Observation) -> GpuStates:
+        """The states by which the rows are judged, to explain it."""
+        if observation.pod_class.needs is None or not observation.table.zones_free:
+            return self._of_rows(observation.table, observation.rows)
+        rows = observation.rows
+        return self._as_states(self._numbers_for(observation.pod_class, rows, self._numbers_of(rows)))
 
     def _of_rows(self, table: NodeTable, rows: Ints) -> GpuStates:
         view = GpuView(table, self._shares)
@@ -357,7 +404,7 @@ class FragPolicy(GpuPolicy):
         """float32 ``[candidates, len(feature_names)]``; looks only, so the demand is not counted up."""
         table = observation.table
         self._follow(table)
-        states, net = self._of_rows(table, observation.rows), self._net()
+        states, net = self._judged(observation), self._net()
         ways = options(states, self._request(observation.pod_class), fullest_only=True)
         x = np.empty((len(states), len(FEATURES) + 1), np.float32)
         x[:, :-1] = net.features.of(ways.after)

@@ -73,7 +73,7 @@ class PowerPolicy(GpuPolicy):
         request, scorer = self._request(observation.pod_class), self._scorer
         assert isinstance(scorer, Frag)
         x = np.empty((len(rows), 2), np.float32)
-        x[:, 0] = scorer.net.growth(self._of_rows(table, rows), request, fullest_only=True)[0]
+        x[:, 0] = scorer.net.growth(self._judged(observation), request, fullest_only=True)[0]
         x[:, 1] = self._added(table, rows, self._numbers_of(rows), request)
         return x
 

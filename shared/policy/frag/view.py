@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shared.model.constraints import PodClass, gpu_milli_of
-from shared.model.gpu import ANY_MODEL, Ints
+from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.gpu_shares import GpuShares, offered, whole_or_share
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.state.node_table import NodeTable
 
+MIB = 1 << 20
 GPU_MODEL_LABEL = "conclave.io/gpu-model"
 MODEL_LABELS = (GPU_MODEL_LABEL, "nvidia.com/gpu.product")
 """Which label tells a node's GPU model: the first that it has."""
@@ -50,6 +51,15 @@ class GpuView:
         if not units.any():
             return found
         return offered(self._units, units.tolist(), (units - table.requested[self._columns, row]).tolist())
+
+
+def zone_state(zones: Sequence[Sequence[int]], request: GpuRequest) -> tuple[int, int, list[int]] | None:
+    """(CPU, memory in bytes, what is free of each GPU) of the zone that an aligned pod gets: the first that has room
+    for all of it, as kubelets choose. None: no one has; then the node as a whole counts."""
+    for cpu, memory, gpus, there in zones:
+        if cpu >= request.cpu and memory >= request.memory * MIB and gpus >= request.devices * request.milli:
+            return cpu, memory, offered((1,), (there,), (gpus,))
+    return None
 
 
 def asked_of(pod_class: PodClass, shares: GpuShares) -> tuple[int, int]:

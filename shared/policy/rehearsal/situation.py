@@ -15,8 +15,8 @@ import msgspec
 from shared.model.constraints import PodClass
 from shared.model.gpu import MAX_MODELS
 from shared.model.gpu_shares import DEFAULT, GpuShares
-from shared.policy.frag.policy import MIB, request_of
-from shared.policy.frag.view import GpuView, model_codes
+from shared.policy.frag.policy import request_of
+from shared.policy.frag.view import MIB, GpuView, model_codes
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 
 K = TypeVar("K")

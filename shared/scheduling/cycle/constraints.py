@@ -32,6 +32,7 @@ from shared.scheduling.matching.spread_domains import (
     hard_constraints,
     soft_constraints,
 )
+from shared.scheduling.numa.rule import NodeResourceTopologyMatch
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
@@ -71,9 +72,9 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
         scores[rows] += WEIGHTS["ImageLocality"] * images[rows]
     for name, values in relation_scores(state, pod, rows).items():
         scores[rows] += WEIGHTS[name] * values
-    for rule in prefiltered.rules if pod.asks is not None else ():
-        if isinstance(rule, DynamicResources) and (earliest := rule.scores(rows)) is not None:
-            scores[rows] += earliest
+    for rule in prefiltered.rules if pod.asks is not None or pod.pod_class.needs is not None else ():
+        if isinstance(rule, DynamicResources | NodeResourceTopologyMatch) and (own := rule.scores(rows)) is not None:
+            scores[rows] += own
     return Guidance(
         prefiltered,
         mask if ruled else None,

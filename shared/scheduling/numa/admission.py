@@ -20,9 +20,11 @@ from shared.model.node_topology import (
     Refusal,
     TopologyPolicy,
     TopologyScope,
+    TopologySource,
 )
 from shared.model.resources import CPU
 from shared.scheduling.numa.books import Books
+from shared.scheduling.numa.dedicated import SEAT, seat_of
 from shared.scheduling.numa.hints import Hint, Hints, countable_hints, merged
 from shared.scheduling.numa.masks import Narrower, closest, mask_of, masks_of, members, narrowest
 from shared.scheduling.numa.totals import pod_totals
@@ -51,13 +53,26 @@ class Verdict:
 
 def admit(topology: NodeTopology, books: Books, needs: PodNeeds) -> Verdict:
     """What the kubelet would say now. ``books`` are left as they are; raises nothing."""
-    if needs.nothing:
+    if topology.source is TopologySource.KATALYST:
+        return _katalyst_says(topology, books, needs)
+    if not needs.of_kubelet:
         return Verdict(None, seats={one.name: ContainerSeat() for one in needs.containers})
     trial = _Trial(topology, books.copy(), needs)
     try:
         return Verdict(None, seats=trial.run())
     except _Refused as error:
         return Verdict(error.reason, str(error), trial.at)
+
+
+def _katalyst_says(topology: NodeTopology, books: Books, needs: PodNeeds) -> Verdict:
+    """Of pods that are not of dedicated cores nothing."""
+    if needs.dedicated is None:
+        return Verdict(None)
+    seat = seat_of(topology, books, needs.dedicated)
+    if seat is None:
+        stuck = ContainerNeeds(SEAT, ContainerKind.MAIN)
+        return Verdict(Refusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality", stuck)
+    return Verdict(None, seats={SEAT: seat})
 
 
 class _Trial:

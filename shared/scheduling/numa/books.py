@@ -61,6 +61,11 @@ class Books:
             tuple((name, *self.devices_free[name]) for name in sorted(self.devices_free)),
         )  # fmt: skip
 
+    def free(self) -> dict[str, list[int]]:
+        """All that is free, by resource and zone; for people."""
+        devices = {name: free[:-1] for name, free in self.devices_free.items()}
+        return {CPU: list(self.cpus_free), **{name: list(free) for name, free in self.memory_free.items()}, **devices}
+
     def cpus(self) -> Amounts:
         """CPUs by zone."""
         return Amounts(self.cpus_free, self.cpus_held)

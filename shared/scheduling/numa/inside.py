@@ -20,7 +20,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from shared.model.node_topology import ContainerKind, ContainerSeat, NodeTopology, PodNeeds, TopologyPolicy
+from shared.model.node_topology import (
+    ContainerKind,
+    ContainerSeat,
+    NodeTopology,
+    PodNeeds,
+    TopologyPolicy,
+    TopologySource,
+)
 from shared.model.resources import CPU, MEMORY
 from shared.scheduling.numa.books import HUGEPAGES, Books
 from shared.scheduling.numa.placed import charge, init_names, seat
@@ -57,6 +64,11 @@ class Inside:
     pods: dict[str, Standing] = field(default_factory=dict)
     left: dict[str, Standing] = field(default_factory=dict)
     clear: bool = True
+
+    @property
+    def doubt(self) -> str:
+        """In what the object contradicts what stands there."""
+        return "" if self.clear else "its amounts are not those of the pods that stand there"
 
     @property
     def settled(self) -> bool:
@@ -256,8 +268,19 @@ def seated(topology: NodeTopology, books: Books, needs: PodNeeds) -> Seats | Non
     unknown: it stands there all the same."""
     seats = seat(topology, books, needs)
     if seats is None:
-        _take_everywhere(books, lasting(needs) + _unreported(needs))
+        katalyst = topology.source is TopologySource.KATALYST
+        _take_everywhere(books, _bound(books, needs) if katalyst else lasting(needs) + _unreported(needs))
     return seats
+
+
+def _bound(books: Books, needs: PodNeeds) -> Counter[str]:
+    """What a pod of dedicated cores may have of a zone: all of it, where it is to be alone."""
+    wanted = needs.dedicated
+    if wanted is None:
+        return Counter()
+    if wanted.exclusive:
+        return Counter({CPU: sum(books.cpus_free)} | {name: sum(free) for name, free in books.memory_free.items()})
+    return Counter({CPU: wanted.cpus, MEMORY: wanted.memory, **dict(wanted.devices)})
 
 
 @lru_cache(maxsize=4096)
@@ -354,7 +377,9 @@ def _take_everywhere(books: Books, amounts: Mapping[str, int]) -> None:
 
 def may_refuse(topology: NodeTopology) -> bool:
     """Whether a kubelet of this policy refuses anybody whom the node's totals let on: the Topology Manager does where
-    it is strict, the Memory Manager always."""
+    it is strict, the Memory Manager always; so does Katalyst's agent."""
+    if topology.source is TopologySource.KATALYST:
+        return bool(topology.zones)
     if topology.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
         return bool(topology.zones)
     return any(zone.allocatable.get(MEMORY, 0) for zone in topology.zones)

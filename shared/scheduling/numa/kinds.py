@@ -5,13 +5,15 @@ Nodes of one kind have equal zones, policy, scope and amounts free. Kind 0 is of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.model.node_topology import NodeTopology, PodNeeds
+from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy, TopologySource
+from shared.model.resources import CPU, MEMORY
 from shared.scheduling.numa.admission import Verdict, admit
 from shared.scheduling.numa.books import Books
+from shared.scheduling.numa.dedicated import SEAT
 from shared.scheduling.numa.inside import seated
 
 MOST_KINDS = 16_384
@@ -41,6 +43,7 @@ class Kinds:
         """By shape the kind of a node where nobody stands."""
         self._verdicts: dict[tuple[int, PodNeeds], Verdict] = {}
         self._next: dict[tuple[int, PodNeeds], int] = {}
+        self._gpu_zones: dict[int, list[list[int]]] = {UNJUDGED: []}
 
     @property
     def full(self) -> bool:
@@ -51,6 +54,7 @@ class Kinds:
         """No number means anything any more."""
         for known in (self._shapes, self._number, self._empty, self._verdicts, self._next):
             known.clear()
+        self._gpu_zones = {UNJUDGED: []}
         del self._kinds[1:]
 
     def of(self, topology: NodeTopology, books: Books) -> int:
@@ -58,7 +62,10 @@ class Kinds:
         zones = tuple(
             (zone.id, _pairs(zone.capacity), _pairs(zone.allocatable), _pairs(zone.costs)) for zone in topology.zones
         )
-        key = topology.policy, topology.scope, zones, _pairs(topology.loose_devices)
+        key = (
+            topology.policy, topology.scope, zones, _pairs(topology.loose_devices), topology.source,
+            tuple(sorted(topology.sockets.items())),
+        )  # fmt: skip
         return self._intern(topology, self._shapes.setdefault(key, len(self._shapes)), books)
 
     def inside(self, kind: int) -> tuple[NodeTopology, Books] | None:
@@ -87,6 +94,31 @@ class Kinds:
             known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
         return known
 
+    def filled(self, kind: int, needs: PodNeeds) -> float:
+        """How much of what is free in the zones that a pod of dedicated cores would get it takes, 0 to 1: the mean of
+        CPUs and memory. 0 where it gets none."""
+        of, wanted, seats = self._kinds[kind], needs.dedicated, self.verdict(kind, needs).zones()
+        if of is None or wanted is None or SEAT not in seats:
+            return 0.0
+        free = of.books.free()
+        inside = [of.books.positions[zone] for zone in seats[SEAT]]
+        parts = [
+            min(1.0, amount / there)
+            for name, amount in ((CPU, wanted.cpus), (MEMORY, wanted.memory))
+            if amount and name in free and (there := sum(free[name][index] for index in inside)) > 0
+        ]
+        return sum(parts) / len(parts) if parts else 0.0
+
+    def gpu_zones(self, kind: int, gpus: Callable[[str], int]) -> list[list[int]]:
+        """Of each zone of a node of that kind what is free of CPU, memory, GPUs, and how much of GPUs there is; []
+        where it has none, or its kubelet aligns nobody strictly."""
+        known = self._gpu_zones.get(kind)
+        if known is None:
+            of = self._kinds[kind]
+            assert of is not None
+            known = self._gpu_zones[kind] = _gpu_zones(of.topology, of.books, gpus)
+        return known
+
     def fits_empty(self, kind: int, needs: PodNeeds) -> bool:
         """Whether a node of that kind would let such a pod on if nobody stood there."""
         of = self._kinds[kind]
@@ -104,6 +136,21 @@ class Kinds:
             number = self._number[key] = len(self._kinds)
             self._kinds.append(_Kind(topology, shape, books))
         return number
+
+
+_STRICT = frozenset({TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE})
+
+
+def _gpu_zones(topology: NodeTopology, books: Books, gpus: Callable[[str], int]) -> list[list[int]]:
+    if topology.source is TopologySource.KUBELET and topology.policy not in _STRICT:
+        return []
+    memory, zones = books.memory_free.get(MEMORY), []
+    units = {name: unit for name in books.devices_free if (unit := gpus(name))}
+    for index, zone in enumerate(topology.zones):
+        free = sum(unit * books.devices_free[name][index] for name, unit in units.items())
+        there = sum(unit * zone.allocatable.get(name, 0) for name, unit in units.items())
+        zones.append([1000 * books.cpus_free[index], memory[index] if memory else 0, free, there])
+    return zones if any(there for *_, there in zones) else []
 
 
 def _pairs(amounts: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:

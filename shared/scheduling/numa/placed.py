@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from shared.model.node_topology import ContainerKind, ContainerSeat, NodeTopology, PodNeeds
+from shared.model.node_topology import ContainerKind, ContainerSeat, NodeTopology, PodNeeds, TopologySource
 from shared.scheduling.numa.admission import admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.masks import mask_of
@@ -57,6 +57,8 @@ def charge(
     """Take what the pod holds on these seats, also what nobody reports."""
     init = init_names(needs)
     books.charge(one for name, one in seats.items() if name not in init)
+    if topology.source is TopologySource.KATALYST:
+        return
     _charge_unreported(topology, books, needs, seats, initializing)
 
 

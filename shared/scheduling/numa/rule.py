@@ -21,6 +21,9 @@ from shared.scheduling.state.node_table import BoolArray, IntArray
 
 NAME = "NodeResourceTopologyMatch"
 
+MOST = 200
+"""Twice what a node's totals count (``NodeResourcesFit``), which would spread the pods."""
+
 
 def prepare(state: ClusterState, pod: Pod) -> NodeResourceTopologyMatch | None:
     """See ``shared.scheduling.framework``."""
@@ -76,6 +79,16 @@ class NodeResourceTopologyMatch:
             if found is not None:
                 reasons.update(dict.fromkeys(found[1], count))
         return dict(reasons)
+
+    def scores(self, rows: IntArray) -> IntArray | None:
+        """Of a pod of dedicated cores, 0 to ``MOST``: how much of the zones that it would get it takes (most
+        allocated), so that idle ones are left to those that want one alone; 0 where no agent would give it any. None:
+        of others nothing."""
+        if self._needs.dedicated is None:
+            return None
+        there, which = np.unique(self._zones.kinds()[rows], return_inverse=True)
+        found = [round(MOST * self._zones.filled(kind, self._needs)) for kind in there.tolist()]
+        return np.array(found, np.int64)[which] if len(rows) else np.zeros(0, np.int64)
 
     def resolvable(self, rows: IntArray) -> BoolArray:
         """Where the pod would be let on if nobody stood there."""

@@ -13,21 +13,25 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from shared.model.node_topology import NodeTopology, PodNeeds
+from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
 from shared.scheduling.numa.admission import Verdict
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S, Inside, Seats, Standing, may_refuse, same_inside
 from shared.scheduling.numa.kinds import UNJUDGED, Kinds
+from shared.scheduling.numa.named import NamedInside
+from shared.scheduling.numa.placed import init_names
 from shared.scheduling.numa.refusals import NEVER, Refusals
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.zones_port import News
+
+TWICE = "it has a NodeResourceTopology too; its CustomNodeResource counts"
 
 MOST_NEEDS = 1024
 """Pods' needs of which it is remembered which kinds take them."""
@@ -46,16 +50,26 @@ class _Mask(NamedTuple):
 
 class NodeZones:
     """See the module. ``version`` counts all changes. ``trusting``: what nobody can know is taken as one would wish,
-    not as the worst. ``news``: what people are to be told, taken by ``take_news``."""
+    not as the worst. ``gpus``: thousandths of a GPU that a unit of a resource is, for policies that see nodes' zones by
+    the table; None: nobody looks. ``news``: what people are to be told, taken by ``take_news``."""
 
-    def __init__(self, cache: ClusterCache, *, trusting: bool = False) -> None:
+    def __init__(
+        self, cache: ClusterCache, *, trusting: bool = False, gpus: Callable[[str], int] | None = None
+    ) -> None:
         self._cache = cache
         self._table = cache.table
         self.trusting = trusting
+        self._gpus = gpus
         self.version = 0
         self.topologies: dict[str, NodeTopology] = {}
-        self._inside: dict[str, Inside] = {}
+        self.heard: dict[str, float] = {}
+        """When each object was told of last."""
+        self._inside: dict[str, Inside | NamedInside] = {}
         self._unread: set[str] = set()
+        self._katalyst: set[str] = set()
+        """Nodes of either whose object is Katalyst's."""
+        self._beside: dict[str, NodeTopology] = {}
+        """NodeResourceTopologies of nodes that Katalyst tells of too, whose object counts."""
         self._devices: Counter[str] = Counter()
         """In how many objects a device has a zone."""
         self._refusals = Refusals()
@@ -65,6 +79,8 @@ class NodeZones:
         """When something changes by time alone."""
         self._due: list[tuple[float, str, str]] = []
         """When a pod that left a node (uid "": the node's object, which is gone) is not counted any longer."""
+        self._strangers: set[tuple[str, str]] = set()
+        """Nodes and consumers that do not stand there, and are looked at again."""
         self._gone: dict[str, float] = {}
         """Nodes whose object is gone and counts still, and since when."""
         self._kinds = Kinds()
@@ -83,9 +99,22 @@ class NodeZones:
     # --- what the API server shows ----------------------------------------------------------------------------------
 
     def put(self, name: str, topology: NodeTopology) -> NodeTopology | None:
-        """The object of a node as it is now; what it was before, None if it is new."""
-        self._gone.pop(name, None)
+        """The object of a node as it is now; what counted before, None if none did. Where a node has one of either
+        kind, Katalyst's counts: its agent lets pods on."""
         before = self.topologies.get(name)
+        if before is not None and before.source is not topology.source:
+            if topology.source is TopologySource.KUBELET and name not in self._gone:
+                if name not in self._beside:
+                    self._tell_twice(name)
+                self._beside[name] = topology
+                return before
+            if topology.source is TopologySource.KATALYST:
+                self._beside[name] = before
+                self._tell_twice(name)
+            self._drop(name)
+            before = None
+        self._gone.pop(name, None)
+        self.heard[name] = self.now
         if before == topology:
             return before
         self.topologies[name] = topology
@@ -108,11 +137,26 @@ class NodeZones:
             self._show(name)
         else:
             self._unread.add(name)
+            if topology.source is TopologySource.KATALYST:
+                self._katalyst.add(name)
         return before
 
-    def drop(self, name: str) -> None:
+    def _tell_twice(self, name: str) -> None:
+        self.news["node_topology_twice", name] = TWICE
+
+    def drop(self, name: str, source: TopologySource = TopologySource.KUBELET) -> None:
         """The object is gone or cannot be read; an unknown name is fine. Its kubelet is there still: while the node is,
-        the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value."""
+        the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value; a
+        NodeResourceTopology that stood back counts at once."""
+        known = self.topologies.get(name)
+        if known is None or known.source is not source:
+            self._beside.pop(name, None)
+            return
+        if name in self._beside:
+            beside = self._beside.pop(name)
+            self._drop(name)
+            self.put(name, beside)
+            return
         if name in self._inside and name in self._table.row_of:
             if name not in self._gone:
                 self._gone[name] = self.now
@@ -124,6 +168,7 @@ class NodeZones:
     def _drop(self, name: str) -> None:
         self._gone.pop(name, None)
         before = self.topologies.pop(name, None)
+        self.heard.pop(name, None)
         if before is not None:
             self.version += 1
             self._count_devices(before, -1)
@@ -151,6 +196,7 @@ class NodeZones:
                     self._drop(name)
                     changed.append(name)
             elif inside is not None:
+                self._strangers.discard((name, uid))
                 if inside.outlast(uid, now):
                     self._touch(name)
                 changed.append(name)  # else it was read in the object meanwhile, of which nobody was told
@@ -176,6 +222,7 @@ class NodeZones:
 
     def _forget_inside(self, name: str) -> None:
         self._unread.discard(name)
+        self._katalyst.discard(name)
         if self._inside.pop(name, None) is not None:
             self._stale.discard(name)
             self._set(name, UNJUDGED)
@@ -249,9 +296,12 @@ class NodeZones:
 
     def concerns(self, needs: PodNeeds) -> bool:
         """Whether some node's kubelet may refuse such a pod, by what objects say or since one has."""
-        if not self._inside and not self._unread:
+        there = len(self._inside) + len(self._unread)
+        if not there:
             return False
-        return needs in self._refusals or any(
+        if needs in self._refusals or (needs.dedicated is not None and self._katalyst):
+            return True
+        return there > len(self._katalyst) and any(
             one.cpus or one.memory or any(name in self._devices for name, _ in one.devices) for one in needs.containers
         )
 
@@ -288,6 +338,10 @@ class NodeZones:
         """What a kubelet of that kind says."""
         return self._kinds.verdict(kind, needs)
 
+    def filled(self, kind: int, needs: PodNeeds) -> float:
+        """How much of what is free in the zones that a pod of dedicated cores would get it takes, 0 to 1."""
+        return self._kinds.filled(kind, needs)
+
     def kind_of(self, row: int) -> int:
         """The node's."""
         return int(self.kinds()[row])
@@ -323,6 +377,24 @@ class NodeZones:
         row = self._table.row_of.get(name)
         return self._kinds.inside(self.kind_of(row)) if row is not None else None
 
+    def newcomers(self, name: str) -> list[ContainerSeat]:
+        """For people: where those sit, in thought, that stand on the node and that its object does not show."""
+        inside = self._inside.get(name)
+        pods = inside.pods.values() if inside is not None else ()
+        return [
+            seat
+            for pod in pods
+            if not pod.shown and pod.seats
+            for container, seat in pod.seats.items()
+            if container not in init_names(pod.needs)
+        ]
+
+    def doubts(self, name: str) -> list[str]:
+        """For people: in what the node's object is not believed, or another one contradicts it."""
+        gone = f"it is gone; what it said last counts for {LATE_S:.0f} s" if name in self._gone else ""
+        twice = TWICE if name in self._beside else ""
+        return [one for one in (self._told.get(name, ""), gone, twice) if one]
+
     # --- kinds ------------------------------------------------------------------------------------------------------
 
     def kinds(self) -> IntArray:
@@ -347,18 +419,34 @@ class NodeZones:
     def _read(self, name: str) -> None:
         """The first time that anybody asks: whoever stands there by now may be in the object."""
         topology = self._with_node(self.topologies[name], name)
-        inside = self._inside[name] = Inside(topology)
+        inside = self._inside[name] = self._inside_of(topology)
         accounts = (self._cache.accounts[uid] for uid in sorted(self._cache.pods_on(name)))
         for account in sorted(accounts, key=lambda one: one.assumed_at if one.assumed_at is not None else -1.0):
             if (needs := account.pod_class.needs) is not None:
                 inside.pods[account.uid] = Standing(needs)
         self._stale.add(name)
 
+    def _inside_of(self, topology: NodeTopology) -> Inside | NamedInside:
+        if topology.source is TopologySource.KUBELET:
+            return Inside(topology)
+        accounts, node = self._cache.accounts, topology.node
+
+        def stands(uid: str) -> bool:
+            account = accounts.get(uid)
+            return account is not None and account.node_name == node
+
+        return NamedInside(topology, stands)
+
     def _judge(self, name: str) -> None:
         inside = self._inside[name]
         books = inside.books(trusting=self.trusting)
         self._set(name, self._kinds.of(inside.topology, books))
-        doubt = "" if inside.clear else "its amounts are not those of the pods that stand there"
+        doubt = inside.doubt
+        if isinstance(inside, NamedInside):
+            for uid in inside.strangers():
+                if (name, uid) not in self._strangers:  # whose pod may be told of only after the object
+                    self._strangers.add((name, uid))
+                    self._forget_later(name, uid)
         if doubt != self._told.get(name, ""):
             self._told[name] = doubt
             if doubt:
@@ -370,6 +458,8 @@ class NodeZones:
         else:
             self._of_node.pop(name, None)
         row = self._table.row_of.get(name)
+        if row is not None and self._gpus is not None and self._devices:
+            self._table.set_zones(row, self._kinds.gpu_zones(kind, self._gpus))
         if row is not None and row < len(self._rows) and self._rows_at == self._table.static_stamp:
             self._rows[row] = kind
             self._moved.append(row)

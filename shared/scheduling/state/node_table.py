@@ -75,6 +75,9 @@ class NodeTable:
         self.ports: list[dict[HostPort, int]] = []
         self.device_free: list[list[int]] = []
         self.claimed_free: list[list[int]] = []
+        self.zones_free: dict[int, list[list[int]]] = {}
+        """By row, where a kubelet that aligns strictly has GPUs in its zones: of each zone in order what is free of
+        CPU, memory and GPUs (thousandths), and how much of GPUs there is. As it was told, whatever is counted since."""
         """What claims leave of each device, in thousandths, for policies; the rules look at the claims themselves."""
         self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
@@ -136,6 +139,7 @@ class NodeTable:
         self.use.clear(row)
         self.ports[row] = {}
         self.device_free[row], self.claimed_free[row] = [], []
+        self.zones_free.pop(row, None)
         self.device_max_free[row] = self.device_whole[row] = 0
         for key in node.labels if node is not None else ():
             self.label_codes[key][row] = ABSENT
@@ -259,6 +263,15 @@ class NodeTable:
             self.claimed_free[row] = free
             self._touch(row)
 
+    def set_zones(self, row: int, zones: list[list[int]]) -> None:
+        """What is free in the row's zones now; [] where nobody is aligned by them, or they have no GPUs."""
+        if self.zones_free.get(row, []) != zones:
+            if zones:
+                self.zones_free[row] = zones
+            else:
+                del self.zones_free[row]
+            self._touch(row)
+
     def claim_fits(self, claimed: tuple[int, int]) -> BoolArray:
         """``[rows]``: whether claims leave (devices, thousandths of each) free. No filter: which of them a claim may
         have is not known here, and nothing at all of nodes whose devices nobody tells."""
@@ -338,6 +351,7 @@ class NodeTable:
         other.ports, other.device_free = [self.ports[row] for row in picked], [self.device_free[row] for row in picked]
         other.device_max_free, other.device_whole = self.device_max_free[rows], self.device_whole[rows]
         other.claimed_free = [self.claimed_free[row] for row in picked]
+        other.zones_free = {}  # what copies leave of zones nobody knows here
         other.latency_us = self.latency_us[rows]
         other.latencies = self.latencies.of_rows(rows)
         other.use = self.use.of_rows(rows)

@@ -12,7 +12,7 @@ from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.devices_port import DEVICE_KINDS
-from shared.scheduling.state.zones_port import TOPOLOGY_KIND
+from shared.scheduling.state.zones_port import ZONE_KINDS
 
 CONTROLLERS = {
     "replicationcontrollers": ("v1", "ReplicationController"),
@@ -74,9 +74,9 @@ def drop_object(state: ClusterState, kind: str, key: str) -> None:
         if state.devices is not None:
             state.devices.drop(kind, key)
         return
-    if kind == TOPOLOGY_KIND:
+    if kind in ZONE_KINDS:
         if state.zones is not None:
-            state.zones.drop(key)
+            state.zones.drop(key, ZONE_KINDS[kind])
         return
     storage, workloads = state.storage, state.workloads
     namespace, _, name = key.rpartition("/")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Protocol
 
-from shared.model.node_topology import NodeTopology, PodNeeds
+from shared.model.node_topology import NodeTopology, PodNeeds, TopologySource
 
-TOPOLOGY_KIND = "noderesourcetopologies"
-"""The kind that it keeps."""
+ZONE_KINDS = {
+    "noderesourcetopologies": TopologySource.KUBELET,
+    "customnoderesources": TopologySource.KATALYST,
+}
+"""The kinds that it keeps."""
 
 News = tuple[str, str, str]
 """(event, node, why), for a log."""
@@ -20,11 +23,11 @@ class KeepsZones(Protocol):
     version: int
 
     def put(self, name: str, topology: NodeTopology) -> NodeTopology | None:
-        """The object of a node as it is now; what it was before, None if it is new."""
+        """The object of a node as it is now; what counted before, None if none did."""
         ...
 
-    def drop(self, name: str) -> None:
-        """The object is gone; an unknown name is fine."""
+    def drop(self, name: str, source: TopologySource = TopologySource.KUBELET) -> None:
+        """The object of that kind is gone; an unknown name is fine."""
         ...
 
     def node_changed(self, name: str) -> None:

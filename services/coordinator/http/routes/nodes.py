@@ -9,6 +9,7 @@ import msgspec
 
 from services.coordinator.core.core import Core
 from services.coordinator.http.desk import Desk
+from services.coordinator.inspect.node_zones import NumaShown, numa_shown
 from services.coordinator.inspect.nodes import (
     WELL,
     ZONE,
@@ -71,7 +72,8 @@ class NodesAnswer(Page, frozen=True, kw_only=True):
 
 
 class NodeAnswer(Answer, frozen=True, kw_only=True):
-    """One node. ``pods``: those that are counted on it, greatest priority first, 500 at most; ``pod_count``: of all."""
+    """One node. ``pods``: those that are counted on it, greatest priority first, 500 at most; ``pod_count``: of all.
+    ``numa``: its zones; null where no object tells of them."""
 
     name: str
     agent: str
@@ -94,6 +96,7 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     pool: str
     labels: dict[str, str]
     devices: list[PoolShown]
+    numa: NumaShown | None
 
 
 class NodeChanged(NodeShown, frozen=True, kw_only=True):
@@ -169,7 +172,8 @@ async def shown(desk: Desk, ask: Ask[Any, Any]) -> NodeAnswer:
     name = ask.path["name"]
     node = node_shown(desk.core, name, desk.clock(), labels=None, loans=desk.admin.loans)
     fields = msgspec.structs.asdict(node or _node(desk, name))
-    return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"]})
+    zones = numa_shown(desk.core, name, desk.clock())
+    return NodeAnswer(**fields | {"pods": pods_on(desk.core, name), "pod_count": fields["pods"], "numa": zones})
 
 
 async def drained(desk: Desk, ask: Ask[Any, Because]) -> NodeChanged:

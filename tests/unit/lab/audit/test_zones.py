@@ -61,3 +61,53 @@ def test_a_node_without_an_object_lets_everybody_on() -> None:
 )
 def test_a_refusal_is_known_by_its_reason(status: Json, told: bool) -> None:
     assert refused({"status": status}) is told
+
+
+def katalyst(*held: list[str]) -> Zones:
+    """Zones of 8 CPUs; in each what pods have."""
+    amounts = {"allocatable": {"cpu": "8", "memory": "8Gi"}}
+    numa = [
+        {
+            "type": "Numa",
+            "name": str(number),
+            "resources": amounts,
+            "allocations": [{"consumer": f"d/p/{cpu}", "requests": {"cpu": cpu}} for cpu in cpus],
+        }
+        for number, cpus in enumerate(held)
+    ]
+    found = zones("0")
+    tree = {"status": {"topologyZone": [{"type": "Socket", "name": "0", "children": numa}]}}
+    found.change("n", tree, "CustomNodeResource")
+    return found
+
+
+def dedicated(cpu: str, enhancement: str = '{"numa_binding":"true"}', qos: str = "dedicated_cores") -> Json:
+    annotations = {
+        "katalyst.kubewharf.io/qos_level": qos,
+        "katalyst.kubewharf.io/memory_enhancement": enhancement,
+    }
+    return {"metadata": {"annotations": annotations}, **pod(cpu, limits=False)}
+
+
+ALONE = '{"numa_binding":"true","numa_exclusive":"true"}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "admitted"),
+    [
+        (dedicated("5"), (["3"], ["8"]), True),
+        (dedicated("5500m"), (["3"], ["8"]), False),
+        (dedicated("8", ALONE), (["1"], []), True),
+        (dedicated("1", ALONE), (["1"], ["1"]), False),
+        (dedicated("9", qos="shared_cores"), (["8"], ["8"]), True),
+        (dedicated("9", "{}"), (["8"], ["8"]), True),
+        (dedicated("1", "{"), ([], []), False),
+        (pod("4"), (["8"],), True),
+    ],
+    ids=["one zone", "a part is a whole CPU", "alone", "nobody's", "shared", "not bound", "unreadable", "guaranteed"],
+)
+def test_katalysts_object_says_who_is_surely_let_on(asked: Json, held: Any, admitted: bool) -> None:
+    known = katalyst(*held)
+    assert known.admits(asked, "n") is admitted
+    known.change("n", None, "CustomNodeResource")
+    assert not known.admits(pod("4"), "n"), "the other object counts again"

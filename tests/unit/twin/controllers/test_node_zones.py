@@ -9,7 +9,7 @@ from tests.unit.twin.controllers.test_device_claims import Cluster, playing
 from twin.cluster_file import Cluster as ClusterFile
 from twin.cluster_file import Nodes, populate
 from twin.controllers.node_zones import NodeZones
-from twin.model.zones import TOPOLOGIES, Zones
+from twin.model.zones import KATALYST_TOPOLOGIES, TOPOLOGIES, Zones
 
 Json = dict[str, Any]
 
@@ -97,3 +97,36 @@ async def test_an_annotation_that_cannot_be_read_leaves_the_zones() -> None:
         cluster.registry.patch(ctx, "nodes", "", "n", patch)
         await cluster.quiet()
         assert available(cluster) == ["8", "8"]
+
+
+async def test_an_agent_of_katalyst_names_its_pods_and_refuses_by_its_own_rules() -> None:
+    async with playing() as cluster:
+        begin(cluster, exporter="katalyst", policy="numeric")
+        dedicated(cluster, "alone", "2", exclusive=True)
+        dedicated(cluster, "beside", "3")
+        dedicated(cluster, "too", "2", exclusive=True)
+        pod(cluster, "shared", "4")
+        await cluster.quiet()
+        found = cluster.registry.get(KATALYST_TOPOLOGIES, "", "n")
+        assert found is not None
+        assert cluster.registry.get(TOPOLOGIES, "", "n") is None
+        zones = [zone for socket in found["status"]["topologyZone"] for zone in socket["children"]]
+        held = [
+            {one["consumer"].split("/")[1]: one["requests"] for one in zone["allocations"]}
+            for zone in zones
+        ]  # fmt: skip
+        assert held == [
+            {"alone": {"cpu": "8", "memory": str(32 * 2**30)}}, {"beside": {"cpu": "3", "memory": str(2**30)}},
+        ]  # fmt: skip
+        assert phase(cluster, "too") == ("Failed", "TopologyAffinityError")
+
+
+def dedicated(cluster: Cluster, name: str, cpu: str, *, exclusive: bool = False) -> None:
+    enhancement = {"numa_binding": "true"} | ({"numa_exclusive": "true"} if exclusive else {})
+    annotations = {
+        "katalyst.kubewharf.io/qos_level": "dedicated_cores",
+        "katalyst.kubewharf.io/memory_enhancement": json.dumps(enhancement),
+    }
+    resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i", "resources": resources}]}
+    cluster.create("pods", name, spec=spec, metadata={"annotations": annotations})

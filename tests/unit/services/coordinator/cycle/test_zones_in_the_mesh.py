@@ -8,10 +8,12 @@ from shared.model.pod import Pod
 from shared.scheduling.numa.inside import LATE_S
 from shared.scheduling.numa.refusals import FIRST_S, NEVER
 from shared.scheduling.places import Place
-from shared.scheduling.state.zones_port import TOPOLOGY_KIND
+from shared.scheduling.state.zones_port import ZONE_KINDS
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 from tests.unit.shared.scheduling.numa.make import later, topology
+
+KIND = next(iter(ZONE_KINDS))
 
 
 def aligned(name: str, cpu: int, *, priority: int = 0, node: str = "") -> Pod:
@@ -23,7 +25,7 @@ def aligned(name: str, cpu: int, *, priority: int = 0, node: str = "") -> Pod:
 
 
 def show(scene: Scene, item: NodeTopology | None, node: str = "n0") -> None:
-    scene.inbox.append(ObjectChanged(TOPOLOGY_KIND, node, item))
+    scene.inbox.append(ObjectChanged(KIND, node, item))
     scene.run()
 
 
@@ -34,7 +36,7 @@ def machine(*pods: Pod, free: tuple[int, ...], nodes: int = 1) -> Scene:
         scene.add_node(make_node(f"n{number}").allocatable(cpu="16", memory="64Gi").node())
     for pod in pods:
         scene.add_pod(pod)
-    scene.inbox.append(ObjectChanged(TOPOLOGY_KIND, "n0", topology(memory=0, free=free)))
+    scene.inbox.append(ObjectChanged(KIND, "n0", topology(memory=0, free=free)))
     scene.begin()
     scene.run()
     return scene

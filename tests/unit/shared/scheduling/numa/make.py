@@ -10,10 +10,12 @@ from shared.model.node import Node
 from shared.model.node_topology import (
     ContainerKind,
     ContainerNeeds,
+    Dedicated,
     NodeTopology,
     PodNeeds,
     TopologyPolicy,
     TopologyScope,
+    TopologySource,
     Zone,
 )
 from shared.model.pod import Pod
@@ -49,9 +51,33 @@ def needs(cpus: int = 2, memory: int = GI, *, gpus: int = 0, init: int = 0, coun
     return PodNeeds((*first, *main))
 
 
+def katalyst(name: str = "n0", *, version: str = "1", sockets: int = 2, held: Held | None = None,
+             policy: TopologyPolicy = TopologyPolicy.NUMERIC, **zones: int) -> NodeTopology:  # fmt: skip
+    """Equal zones, dealt to sockets, by Katalyst's object; ``held``: CPUs and memory by uid and zone."""
+    found = topology(name, version=version, policy=policy, **zones)  # type: ignore[arg-type]
+    each = max(1, len(found.zones) // sockets)
+    return replace(
+        found,
+        source=TopologySource.KATALYST,
+        sockets={zone.id: str(zone.id // each) for zone in found.zones},
+        held={uid: {at: {CPU: cpus, MEMORY: GI} for at, cpus in of.items()} for uid, of in (held or {}).items()},
+    )
+
+
+Held = dict[str, dict[int, int]]
+
+
+def dedicated(cpus: int = 2, memory: int = GI, *, exclusive: bool = False, gpus: int = 0) -> PodNeeds:
+    """Of a pod of dedicated cores that is bound to zones."""
+    devices = (("nvidia.com/gpu", gpus),) if gpus else ()
+    return PodNeeds((), Dedicated(cpus, memory, devices, exclusive))
+
+
 def pod(uid: str, asked: PodNeeds | None, *, node_name: str = "", phase: str = "", refused: str = "") -> Pod:
     """A pod that asks for what it is aligned by."""
     cpus = sum(one.cpus for one in asked.containers if one.kind is not ContainerKind.INIT) if asked is not None else 1
+    if asked is not None and asked.dedicated is not None:
+        cpus = asked.dedicated.cpus
     pod_class = PodClass(requests=((CPU, cpus * 1000),), needs=asked)
     return Pod(uid, "default", uid, "1", pod_class, node_name=node_name, phase=phase, refused=refused)
 
