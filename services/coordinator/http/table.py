@@ -24,6 +24,7 @@ from services.coordinator.http.routes import (
     queues,
     settings,
     shards,
+    snapshot,
     units,
 )
 from shared.runtime.http import openapi
@@ -58,6 +59,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *settings.ROUTES,
     *shards.ROUTES,
+    *snapshot.ROUTES,
     *queue.SCHEDULING,
     *audit.ROUTES,
     *settings.LOG_LEVEL,
