@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lab.mesh.replayed import Replayed
     from shared.wire.snapshot import DecisionSeen, Snapshot
 
+LEADER_ALONE = "only the leading coordinator remembers"
+"""In a line of ``explain`` that is not true of a snapshot which has the leader's decision."""
 SHOWN = 20
 """Lines of each kind that are shown; -o json has all."""
 
@@ -69,8 +71,9 @@ def replay(
             return 1
         from services.cli.explain.text import group_lines, lines_of
 
-        lines = list(group_lines(answer) if "phase" in answer and "unit" in answer else lines_of(answer))
-        tell(output, answer, [*lines, *_remembered(snapshot, answer)])
+        lines = list(group_lines(answer) if "unit" in answer else lines_of(answer))
+        remembered = _remembered(snapshot, answer)
+        tell(output, answer, [*(line for line in lines if not (remembered and LEADER_ALONE in line)), *remembered])
         return 0
     from lab.mesh.replayed import Changes, deciding
     from lab.mesh.replayed import replay as play
@@ -158,7 +161,7 @@ async def _explained(snapshot: Snapshot, named: str) -> dict[str, Any] | None:
 
 def _remembered(snapshot: Snapshot, answer: Mapping[str, Any]) -> list[str]:
     """What the leader's last decision about the pod was, where the file has it."""
-    pod = f"{answer.get('namespace', '')}/{answer.get('name', '')}"
+    pod = answer.get("pod", "")
     found: DecisionSeen | None = None
     for one in snapshot.mesh.decisions if snapshot.mesh is not None else ():
         if f"{one.namespace}/{one.name}" == pod:

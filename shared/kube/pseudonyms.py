@@ -188,7 +188,7 @@ class Pseudonyms:
         for parent, field, renamed in self._maps:
             before = parent[field]
             parent[field] = {self._key(key): renamed(key, value) for key, value in before.items()}
-        return {text: name for text, name in self._names.items() if text in self._texts}
+        return dict(self._names)
 
     # --- what is a name -----------------------------------------------------------------------------------------------
 

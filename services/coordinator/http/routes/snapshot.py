@@ -44,15 +44,12 @@ async def told(desk: Desk, _: Ask[Any, Any]) -> AsyncGenerator[bytes, None]:
     head = await _head(desk, missing)
     yield msgspec.json.encode(head)[:-1]
     parts: dict[str, Iterator[Any]] = {
-        "queue": _queue(core), "measured": _measured(core, desk.clock()), "decisions": _decisions(core, desk.wall_of),
+        "queue": queued(core), "measured": measured(core, desk.clock()), "decisions": decided(core, desk.wall_of),
     }  # fmt: skip
     for name, items in parts.items():
         yield b',"%s":[' % name.encode()
-        first = True
-        while piece := list(islice(items, PIECE)):
-            body = msgspec.json.encode(piece)[1:-1]
-            yield body if first else b"," + body
-            first = False
+        for piece in pieces(items):
+            yield piece
             await asyncio.sleep(0)
         yield b"]"
     yield b',"missing":' + msgspec.json.encode(missing) + b"}\n"
@@ -84,11 +81,19 @@ async def _head(desk: Desk, missing: list[str]) -> dict[str, Any]:
     }
 
 
-def _queue(core: Core) -> Iterator[str]:
+def pieces(items: Iterator[Any]) -> Iterator[bytes]:
+    """The inside of a list, each piece with the comma before it."""
+    before = b""
+    while piece := list(islice(items, PIECE)):
+        yield before + msgspec.json.encode(piece)[1:-1]
+        before = b","
+
+
+def queued(core: Core) -> Iterator[str]:
     return iter(list(core.state.queue.entries))
 
 
-def _measured(core: Core, now: float) -> Iterator[NodeMeasured]:
+def measured(core: Core, now: float) -> Iterator[NodeMeasured]:
     used = core.variants.used
     for name in list(used):
         found = used.get(name)  # nodes come and go between two pieces
@@ -102,7 +107,7 @@ def _measured(core: Core, now: float) -> Iterator[NodeMeasured]:
         )  # fmt: skip
 
 
-def _decisions(core: Core, wall_of: WallOf) -> Iterator[DecisionSeen]:
+def decided(core: Core, wall_of: WallOf) -> Iterator[DecisionSeen]:
     """Oldest first."""
     recent = core.state.recent
     for one in reversed(recent.newest(len(recent))):
