@@ -51,7 +51,7 @@ NOBODY_WRITES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class DecidingPolicy:
     """The policy that decides."""
 
     make: Callable[[], Policy]
@@ -74,7 +74,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class DecisionAgain:
     """One recorded decision beside the replay's. ``tied``: both nodes got the same score."""
 
     pod: str
@@ -95,27 +95,27 @@ class Replayed:
     placed: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
-    compared: list[Compared] = field(default_factory=list)
+    compared: list[DecisionAgain] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
 
-def deciding(snapshot: Snapshot, given: str, weights: bytes | None) -> Deciding:
+def deciding(snapshot: Snapshot, given: str, weights: bytes | None) -> DecidingPolicy:
     """By the policy ``given`` (a name), or of these ``weights``, else by the snapshot's. Raises ``ConfigError``."""
     if weights is not None and given:
         return _of_bytes(weights, "")
     if given:
-        return Deciding(partial(make_policy, given), ref_of(given))
+        return DecidingPolicy(partial(make_policy, given), ref_of(given))
     mesh = snapshot.mesh or MeshFacts()
     active = mesh.pointer.active if mesh.pointer is not None else None
     if active is None:
         name = mesh.policy or "kube-default"
-        return Deciding(partial(make_policy, name), ref_of(name))
+        return DecidingPolicy(partial(make_policy, name), ref_of(name))
     if not active.sha256:
-        return Deciding(partial(make_policy, active.name), active)
+        return DecidingPolicy(partial(make_policy, active.name), active)
     if weights is not None:
         return _of_bytes(weights, active.sha256)
     if active.name in shipped_names() and shipped(active.name).sha256 == active.sha256:
-        return Deciding(
+        return DecidingPolicy(
             partial(load_policy, active.name, data=shipped_bytes(active.name), sha256=active.sha256), active
         )
     raise ConfigError(
@@ -124,7 +124,7 @@ def deciding(snapshot: Snapshot, given: str, weights: bytes | None) -> Deciding:
     )
 
 
-def _of_bytes(data: bytes, sha256: str) -> Deciding:
+def _of_bytes(data: bytes, sha256: str) -> DecidingPolicy:
     name, found = policy_of(data, "--weights"), digest(data)
     if sha256 and found != sha256:
         raise ConfigError(
@@ -132,12 +132,12 @@ def _of_bytes(data: bytes, sha256: str) -> Deciding:
             f"another one shall decide with --policy {name}"
         )
     file = decode(data, policy=name, sha256=found)
-    return Deciding(partial(load_policy, name, data=data, sha256=found), reference(file))
+    return DecidingPolicy(partial(load_policy, name, data=data, sha256=found), reference(file))
 
 
 def replay(
-    snapshot: Snapshot, by: Deciding, agents: Agents | None = None, *, changes: Changes = Changes(), again: int = 0,
-    seed: int | None = None,
+    snapshot: Snapshot, by: DecidingPolicy, agents: Agents | None = None, *, changes: Changes = Changes(),
+    again: int = 0, seed: int | None = None,
 ) -> Replayed:  # fmt: skip
     """What the mesh makes of the snapshot. ``again``: how many of the last recorded decisions are made once more first.
     Raises ``ConfigError`` for a change that names what is not there, ``ObjectError`` never: such objects are told."""
@@ -221,11 +221,11 @@ def _node_of(world: MeshWorld, uid: str) -> str:
     return account.node_name if account is not None else ""
 
 
-def _compared(world: MeshWorld, recorded: DecisionSeen, uid: str) -> Compared:
+def _compared(world: MeshWorld, recorded: DecisionSeen, uid: str) -> DecisionAgain:
     node, now = _node_of(world, uid), world.core.state.recent.of(uid)
     was = next((one.score for one in recorded.considered if one.node == recorded.node), None)
     tied = now is not None and any(one.score == was for one in now.considered if one.node == node)
-    return Compared(f"{recorded.namespace}/{recorded.name}", recorded.node, node, tied)
+    return DecisionAgain(f"{recorded.namespace}/{recorded.name}", recorded.node, node, tied)
 
 
 def _not_tried(pod: Pod, scheduler_name: str) -> str:

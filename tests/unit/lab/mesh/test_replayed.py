@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lab.mesh.replayed import Changes, Deciding, Replayed, deciding, replay
+from lab.mesh.replayed import Changes, DecidingPolicy, Replayed, deciding, replay
 from lab.mesh.world import Agents, MeshWorld
 from services.cli.snapshot.reading import document
 from shared.errors import ConfigError
@@ -139,8 +139,8 @@ def _pod(raw: Json) -> Pod:
     return msgspec.convert(raw, Pod)
 
 
-def _by(policy: str) -> Deciding:
-    return Deciding(lambda: make_policy(policy), ref_of(policy))
+def _by(policy: str) -> DecidingPolicy:
+    return DecidingPolicy(lambda: make_policy(policy), ref_of(policy))
 
 
 def _placed(found: Replayed, names: dict[str, str]) -> dict[str, str]:
