@@ -101,7 +101,7 @@ class ExtenderListener:
 
     async def _prioritize(self, request: web.Request) -> web.Response:
         asked = await self._question(request)
-        found = self._core.prioritize(asked.pod, asked.names)
+        found = self._core.prioritize(asked.pod, asked.names, time.monotonic())
         self._tell(found)
         return web.Response(body=prioritized(asked.names, found.scores), content_type=JSON)
 

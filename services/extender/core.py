@@ -27,8 +27,11 @@ from shared.kube.resources import NODES, PODS
 from shared.model.cluster_events import ClusterEvent, Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.policy.observation import Policy, Rng
+from shared.policy.observation import Need, Policy, Rng, needs_of
 from shared.policy.ranking import INFEASIBLE
+from shared.policy.usage.kept_views import KeptViews
+from shared.policy.usage.load import node_load
+from shared.policy.usage.views import NO_POD, summary
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.state.cluster_load import incoming_pod
@@ -38,6 +41,11 @@ from shared.wire.records import PolicyRef
 
 NEUTRAL = MAX_PRIORITY // 2
 """Every node's score where the policy has none to give."""
+
+MEANS_S = 1.0
+"""How old the means over all nodes may be that nodes are compared with."""
+MOST_MEAN = 1e6
+"""Bound of them: pods on a node that says it has no memory are billions of its share."""
 
 
 class Priorities(Struct, frozen=True):
@@ -55,8 +63,11 @@ class ExtenderCore:
         profile: Profile = DEFAULT,
     ) -> None:  # fmt: skip
         self.state = ClusterState()
+        self._profile = profile
         self.lanes = Lanes(ref, policy, rng, clock=clock, limits=limits, profile=profile)
         self.lanes.rank(self.state.table)
+        self._views = KeptViews() if Need.CLUSTER_MEANS in needs_of(policy) else None
+        self._means_due_s = 0.0
         self._awaited = {NODES.plural, PODS.plural}
         self.asked = self.fell = self.unknown = 0
         """Pods ranked, by which the policy failed; nodes named that no watch has shown."""
@@ -91,12 +102,13 @@ class ExtenderCore:
         refused = [(name, row) for name in names if (row := row_of.get(name)) is not None and not mask[row]]
         return {name: self._why(pod_class, row) for name, row in refused}
 
-    def prioritize(self, raw: api.Pod, names: Sequence[str]) -> Priorities:
+    def prioritize(self, raw: api.Pod, names: Sequence[str], now: float) -> Priorities:
         """The policy's scores: the best of these nodes gets 10, the worst 0, the others what lies between; 0 where the
         policy advises against the node, where it has no room by our view, and where no watch has shown it."""
         pod_class = self._read(raw).pod_class
         self.asked += 1
         table, ranker = self.state.table, self.lanes.active.ranker
+        self._tell_means(now)
         rows = np.fromiter((table.row_of.get(name, -1) for name in names), np.int64, len(names))
         known = rows >= 0
         self.unknown += int(np.count_nonzero(~known))
@@ -110,6 +122,18 @@ class ExtenderCore:
         if found.accept is not None:
             takes[known] &= found.accept[rows[known]]
         return Priorities(_as_priorities(score, takes).tolist())
+
+    def _tell_means(self, now: float) -> None:
+        """What nodes are compared with, where the policy compares: as of a moment ago, for every node is judged anew
+        when it changes."""
+        if self._views is None or now < self._means_due_s:
+            return
+        self._means_due_s = now + MEANS_S
+        table, store = self.state.table, self.lanes.store
+        rows = table.live_rows()
+        load = node_load(table, rows, self._profile.load_parts)
+        means = summary(self._views.of(table, rows, NO_POD, store), load)
+        self.lanes.see_cluster(np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN))
 
     def _read(self, raw: api.Pod) -> Pod:
         try:

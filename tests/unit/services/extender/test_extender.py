@@ -25,6 +25,7 @@ from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
 
 Json = dict[str, Any]
+NOW = 1000.0
 NODES = [f"n{number}" for number in range(6)]
 
 
@@ -64,7 +65,7 @@ def replace_latency(node: Any, latency_us: int) -> Any:
 
 def scores(core: ExtenderCore, pod: Json, names: list[str] = NODES) -> dict[str, int]:
     asked = read_question(json.dumps({"Pod": pod, "NodeNames": names}).encode())
-    return dict(zip(names, core.prioritize(asked.pod, names).scores, strict=True))
+    return dict(zip(names, core.prioritize(asked.pod, names, NOW).scores, strict=True))
 
 
 def test_the_policys_best_node_gets_ten_and_its_worst_nothing() -> None:
@@ -100,7 +101,7 @@ def test_what_is_bound_elsewhere_counts_at_once_and_what_is_gone_no_more() -> No
 def test_a_policy_that_fails_has_no_say() -> None:
     core = core_of(Broken())
     asked = read_question(json.dumps({"Pod": make_pod("new").json, "NodeNames": NODES}).encode())
-    found = core.prioritize(asked.pod, NODES)
+    found = core.prioritize(asked.pod, NODES, NOW)
     assert (found.fell, set(found.scores)) == (True, {NEUTRAL})
     assert core.fell == 1
 
@@ -110,7 +111,7 @@ def test_without_the_guard_a_broken_policy_would_decide(monkeypatch: pytest.Monk
     monkeypatch.setattr("shared.policy.guard.fault_of", lambda *_: None)
     core = core_of(Broken())
     asked = read_question(json.dumps({"Pod": make_pod("new").json, "NodeNames": NODES}).encode())
-    assert not core.prioritize(asked.pod, NODES).fell
+    assert not core.prioritize(asked.pod, NODES, NOW).fell
 
 
 def test_filter_refuses_for_what_a_node_is_and_never_for_want_of_room() -> None:
