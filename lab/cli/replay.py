@@ -49,7 +49,10 @@ SHOWN = 20
     "--agents", default="", metavar="N|per-node", help="How many agents decide.  [default: as in the snapshot]"
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Breaks ties between agents.  [default: the leader's]")
-@click.option("-o", "--output", default="", help="table (default), json or yaml.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", *DOCUMENTS)), default="table", show_default=True,
+    help="Lines for people, or one document.",
+)  # fmt: skip
 def replay(
     file: Path, *, explain: str, again: int, policy: str, weights: Path | None, cordon: Sequence[str],
     uncordon: Sequence[str], remove: Sequence[str], add: Sequence[str], priority: Sequence[str], agents: str,
@@ -61,8 +64,6 @@ def replay(
     explained, as 'conclave explain' does. With changes (--cordon, --add, --policy ...) both are decided, and what comes
     out otherwise is said.
     """
-    if output not in ("", "table", *DOCUMENTS):
-        raise ConfigError(f"-o: {output!r} is none of table, json and yaml")
     snapshot = read_snapshot(file)
     if explain:
         answer = asyncio.run(_explained(snapshot, explain))
