@@ -111,6 +111,7 @@ def settings() -> str:
     from services.autoscaler.settings import AutoscalerSettings
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
+    from services.extender.settings import ExtenderSettings
     from services.jobs.settings import JobsSettings
     from services.sensor.settings import SensorSettings
     from shared.runtime.process.process import ProcessSettings
@@ -126,7 +127,10 @@ def settings() -> str:
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
     parts += [f"## {name.capitalize()}\n\n{table_of(kind, common)}" for name, kind in kinds.items()]
-    parts.append(f"## Sensor\n\nIt has these and none of those above.\n\n{table_of(SensorSettings, set())}")
+    alone = {"Sensor": SensorSettings, "Extender": ExtenderSettings}
+    parts += [
+        f"## {name}\n\nIt has these and none of those above.\n\n{table_of(kind, set())}" for name, kind in alone.items()
+    ]
     text = (
         "The mesh in one process (`conclave run single`) has a coordinator's settings and a binder's, and decides "
         "itself by default; both controllers in one (`conclave run controllers`) have those of jobs and autoscaler, "

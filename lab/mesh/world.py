@@ -9,7 +9,7 @@ one decider that sees everything. Left out are the shells: sockets, watches that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -25,7 +25,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.errors import ConfigError
-from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.cluster_events import ClusterEvent, Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
@@ -46,7 +46,7 @@ from shared.wire.messages import (
     ViewAck,
     ViewUpdate,
 )
-from shared.wire.records import AgentRecord, PolicyPointer, PolicyRef
+from shared.wire.records import AgentRecord, Drained, PolicyPointer, PolicyRef
 
 PER_NODE = "per-node"
 BINDER = "binder"
@@ -95,17 +95,20 @@ class Asked:
 
 class MeshWorld:
     """``add`` pods, ``remove`` them, ``tell`` what sensors read, ``rest``; ``node_of`` says where a pod is bound.
-    ``power``: what the nodes draw, where no ``settings`` say it. A pod that is evicted is terminating and among
-    ``asked`` until whoever plays its kubelet removes it."""
+    ``power``: what the nodes draw, where no ``settings`` say it. ``first``: what else the watches show at the start;
+    ``drained``: by operators. ``unanswered``: instructions that nobody here carries out. A pod that is evicted is
+    terminating and among ``asked`` until whoever plays its kubelet removes it."""
 
     def __init__(
         self, nodes: Sequence[Node], agents: Agents, make: Callable[[], Policy], ref: PolicyRef, *, seed: int,
-        settings: CoreSettings | None = None, power: PowerCurves = PUBLISHED,
+        settings: CoreSettings | None = None, power: PowerCurves = PUBLISHED, first: Sequence[ClusterEvent] = (),
+        drained: Iterable[str] = (), unanswered: Collection[type] = (),
+        scheduler_name: str = "conclave",
     ) -> None:  # fmt: skip
         self.now = 1000.0
         settings = settings or CoreSettings(profile=Profile(power=power))
         self.core = Core(
-            term=COORDINATOR_TERM, scheduler_name="conclave", policy=ref.name, rng=Random(seed), settings=settings
+            term=COORDINATOR_TERM, scheduler_name=scheduler_name, policy=ref.name, rng=Random(seed), settings=settings
         )
         self.binder = BinderCore(BINDER_TERM, BinderSettings(), KEYS)
         records = agents.records(nodes)
@@ -117,6 +120,8 @@ class MeshWorld:
         self.nodes = {node.name: node for node in nodes}
         self.bindings: list[tuple[str, str]] = []
         """(uid, node), in the order in which they were made."""
+        self.reasons: dict[str, tuple[str, str]] = {}
+        """(reason, message) that pods were told last why they wait, by uid."""
         self.bound_s: list[float] = []
         """When each of them was."""
         self.asked: list[Asked] = []
@@ -129,8 +134,13 @@ class MeshWorld:
         self._timer: float | None = None
         self._to_coordinator: deque[seen.Event] = deque(NodeUpserted(node) for node in nodes)
         self._to_binder: deque[told.Event] = deque(NodeUpserted(node) for node in nodes)
+        self._unanswered = tuple(unanswered)
+        self._to_coordinator += first
+        self._to_binder += first
+        self.pods |= {event.pod.uid: event.pod for event in first if isinstance(event, PodUpserted)}
         self._to_coordinator += [
-            Listed("nodes"), Listed("pods"), seen.IntentsListed(()), seen.ControlSeen(),
+            Listed("nodes"), Listed("pods"), seen.IntentsListed(()),
+            seen.ControlSeen(drained=tuple(Drained(node=name, by="", reason="", since="") for name in drained)),
             seen.AgentsChanged(tuple(records)), seen.BinderChanged(BINDER, BINDER_TERM),
             seen.PointerSeen(PolicyPointer(active=ref, number=1)),
         ]  # fmt: skip
@@ -225,6 +235,7 @@ class MeshWorld:
                     plan = decode(encode(instruction.plan), Plan)
                     self._to_binder.append(told.PlanReceived(self._requests, plan))
                 case wanted.PatchCondition():
+                    self.reasons[instruction.uid] = (instruction.reason, instruction.message)
                     self._to_coordinator.append(seen.ConditionWritten(instruction.uid))
                 case wanted.FetchPod():
                     self._to_coordinator.append(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)))
@@ -239,7 +250,7 @@ class MeshWorld:
                 case wanted.TellPodGroup() | wanted.TellQueue():
                     pass  # for people too
                 case _:
-                    raise AssertionError(f"this world has nobody who would {instruction}")
+                    self._left(instruction)
         return True
 
     def _offer(self, agent: str, offer: Offer) -> None:
@@ -254,6 +265,10 @@ class MeshWorld:
     def _view(self, agent: str, update: ViewUpdate) -> None:
         answer = decode(encode(self.agents[agent].update(decode(encode(update), ViewUpdate))), ViewAck)
         self._to_coordinator.append(seen.ViewAcked(agent, update.message_id, answer))
+
+    def _left(self, instruction: object) -> None:
+        if not isinstance(instruction, self._unanswered):
+            raise AssertionError(f"this world has nobody who would {instruction}")
 
     # --- the binder, etcd and Bindings ------------------------------------------------------------------------------
 
@@ -284,7 +299,7 @@ class MeshWorld:
                 case Log() | to_do.ListPods():
                     pass
                 case _:
-                    raise AssertionError(f"this world has nobody who would {instruction}")
+                    self._left(instruction)
         return True
 
     def _bound(self, instruction: to_do.Bind) -> None:

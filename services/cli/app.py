@@ -30,12 +30,13 @@ OPERATE = {
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
 LAB = {
     "audit": "lab.cli.audit", "demo": "lab.cli.demo.command", "evaluate": "lab.cli.train.evaluate",
-    "train": "lab.cli.train.command",
+    "replay": "lab.cli.replay", "train": "lab.cli.train.command",
 }  # fmt: skip
 """What the lab gives, by its whole name."""
 OTHERS = LAB | {
     "autoscale": "autoscale.command", "completion": "completion", "context": "context", "jobs": "jobs.command",
-    "pki": "pki.command", "run": "local.run", "twin": "twin", "up": "local.up", "version": "version", "wire": "wire",
+    "pki": "pki.command", "run": "local.run", "snapshot": "snapshot.command", "twin": "twin", "up": "local.up",
+    "version": "version", "wire": "wire",
 }  # fmt: skip
 
 

@@ -117,6 +117,10 @@ class Ranker:
             self._fall(ranking, seen, self.feasibility.of(pod_class).mask)
             return self._looking_ahead(ranking, pod_class, self._best(ranking, wanted), wanted, seen)
 
+    def judged(self, pod_class: PodClass, *, norms: Norms = NO_NORMS) -> Ranking:
+        """What the policy says of every row, to be read before the next call."""
+        return self._ranking(pod_class, norms, pod_class)
+
     def guided(
         self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms,
         seen: PodClass | None = None, units: int = 1,

@@ -163,6 +163,44 @@ def test_what_runs_is_shown_to_people_and_to_scripts(operated: Operated) -> None
     assert "\x1b" not in shown
 
 
+def test_a_snapshot_of_a_live_mesh_is_replayed_and_asked_what_if(operated: Operated) -> None:
+    file, names_file = operated.folder / "cluster.snap", operated.folder / "names.json"
+    cluster = ("--kubeconfig", str(operated.mesh.kubeconfig))
+    said = operated.done("snapshot", str(file), *cluster, "--names-file", str(names_file))
+    assert f"{file}: 3 nodes, " in said
+    names = json.loads(names_file.read_text())
+    assert (file.stat().st_mode & 0o777, names_file.stat().st_mode & 0o777) == (0o600, 0o600)
+    text = gzip.decompress(file.read_bytes()).decode()
+    assert not [name for name in ("web-0", "big", "node-0") if f'"{name}"' in text]
+    big = f"default/{names['big']}"
+    found = operated.found("replay", str(file), "--again", "500")
+    assert "Insufficient cpu" in found["waiting"][big]
+    assert {one["pod"] for one in found["compared"]} >= {f"default/{names[name]}" for name in ("web-0", "web-1")}
+    assert all(one["same"] or one["tied"] for one in found["compared"])
+    assert "Insufficient cpu" in operated.done("replay", str(file), "--explain", big)
+    assert "the leader decided at" in operated.done("replay", str(file), "--explain", f"default/{names['web-0']}")
+    if_cordoned = operated.found("replay", str(file), "--cordon", names["node-0"], "--again", "500")
+    assert names["node-0"] not in {one["node"] for one in if_cordoned["after"]["compared"]}
+    alone = operated.folder / "alone.snap"
+    operated.done("snapshot", str(alone), *cluster, "--no-mesh", "--names")
+    assert operated.found("replay", str(alone))["waiting"].keys() == {"default/big"}
+    assert "no mesh was asked" in operated.done("replay", str(alone))
+
+    assert "the file is cut; take the snapshot again" in _refused_file(operated, file.read_bytes()[:-20])
+    assert "no gzip file; give a file of 'conclave snapshot'" in _refused_file(operated, b"{}")
+    other = json.dumps(json.loads(text) | {"snapshot": 9, "conclave": "7.0.0"}).encode()
+    assert "format 9 is not 1, which this version reads; use conclave 7.0.0" in _refused_file(
+        operated, gzip.compress(other)
+    )
+    assert "--add: 'a=0' is not NODE=COUNT" in operated.refused("replay", str(file), "--add", "a=0")
+
+
+def _refused_file(operated: Operated, data: bytes) -> str:
+    file = operated.folder / "broken.snap"
+    file.write_bytes(data)
+    return operated.refused("replay", str(file))
+
+
 def test_pausing_and_draining_stop_new_pods_until_resumed(operated: Operated) -> None:
     mesh = operated.mesh
     assert "paused by admin:ann" in operated.done("pause", "--reason", "upgrade")

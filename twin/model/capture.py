@@ -11,8 +11,6 @@ Pure: bytes in, values out. Who asks a cluster is ``lab/cli/twin/capture.py``.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Mapping
 from math import ceil
 
@@ -22,6 +20,7 @@ from msgspec import Struct
 from shared.errors import ConfigError
 from shared.kube import objects as api
 from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION
+from shared.wire.packed import packed, unpacked
 
 SCHEMA = 1
 PARTS = ("cpu", "memory", "disk", "network")
@@ -30,8 +29,6 @@ PARTS = ("cpu", "memory", "disk", "network")
 OWN_ANNOTATIONS = "conclave.io/"
 LATENCY_LIMITS = (LATENCY_SOFT_ANNOTATION, LATENCY_HARD_ANNOTATION)
 """What ``el`` goes by, under the names of its thesis."""
-MAX_BYTES = 1 << 30
-"""Of JSON. A file that unpacks to more is refused before it fills the memory."""
 
 Series = dict[str, list[float | None]]
 """By part: one number per step, None where nothing was measured."""
@@ -92,12 +89,12 @@ def trimmed(meta: api.ObjectMeta) -> api.ObjectMeta:
 def encode(capture: Capture) -> bytes:
     """The file. The same capture gives the same bytes. Raises ``ConfigError`` for one that ``decode`` would refuse."""
     _check(capture, "capture")
-    return gzip.compress(_encoder.encode(capture), mtime=0)
+    return packed(_encoder.encode(capture))
 
 
 def decode(data: bytes, name: str) -> Capture:
     """The capture in a file called ``name``. Raises ``ConfigError`` naming what is wrong with it."""
-    text = _unpack(data, name)
+    text = unpacked(data, name, writer="conclave twin capture", again="capture the cluster again")
     try:
         schema = msgspec.json.decode(text, type=_Schema).schema
     except (msgspec.DecodeError, RecursionError) as error:
@@ -122,19 +119,6 @@ def require_metrics(capture: Capture, name: str, why: str) -> None:
             f"{name}: the capture holds no metrics, and {why}; capture again with --prometheus URL of a Prometheus that"
             " scrapes the nodes' node-exporter"
         )
-
-
-def _unpack(data: bytes, name: str) -> bytes:
-    try:
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        text = unpacker.decompress(data, MAX_BYTES)
-    except zlib.error:
-        raise ConfigError(f"{name}: no gzip file; give a file of 'conclave twin capture'") from None
-    if unpacker.unconsumed_tail:
-        raise ConfigError(f"{name}: unpacks to more than {MAX_BYTES} bytes; capture a shorter stretch")
-    if not unpacker.eof:
-        raise ConfigError(f"{name}: the file is cut; capture the cluster again")
-    return text
 
 
 def _check(capture: Capture, name: str) -> None:

@@ -17,7 +17,8 @@ from lab.reading import read_bytes
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.errors import ConfigError
 from shared.policy.weights import Shapes, WeightsFile, shipped
-from twin.model.capture import MAX_BYTES, decode
+from shared.wire.packed import MAX_BYTES
+from twin.model.capture import decode
 
 
 @dataclass(frozen=True)

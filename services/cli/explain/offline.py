@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -32,7 +32,7 @@ from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
-from shared.kube.resources import NODES, PODS, ObjectList
+from shared.kube.resources import NODES, PODS, ObjectList, Resource
 from shared.kube.scheduling_kinds import (
     DEVICE_KINDS,
     NATIVE_GROUPS,
@@ -64,6 +64,8 @@ from shared.scheduling.state.releases import Release
 if TYPE_CHECKING:
     from shared.ports import KubeApi
 
+T = TypeVar("T")
+
 READ = (*SCHEDULING_KINDS, NATIVE_GROUPS)
 """Kinds beside pods and nodes: of pod groups, which claims of devices their members share."""
 
@@ -71,6 +73,19 @@ SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), *(kind.name for kind 
 """Kinds that many clusters lack."""
 
 CHECK_S, LIST_S = 5.0, 60.0
+
+
+class Reads(Protocol):
+    """What is asked of an API server here; a snapshot answers it too."""
+
+    async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
+        """As ``KubeApi.list``."""
+        ...
+
+    async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
+        """As ``KubeApi.get``."""
+        ...
+
 
 NODES_TRIED = 100_000
 """Dry runs of preemption: here nobody waits for the loop, so every node is tried."""
@@ -107,7 +122,7 @@ async def opened_cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeAp
         await client.close()
 
 
-async def workload_answer(api: KubeApi, kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+async def workload_answer(api: Reads, kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
     """``explain_workload`` from what ``api`` shows now."""
     try:
         pods = await api.list(PODS, timeout_s=LIST_S)
@@ -127,7 +142,7 @@ async def workload_answer(api: KubeApi, kind: str, namespace: str, name: str) ->
     return len(waiting), await answer_from(api, namespace, oldest.name)
 
 
-async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+async def answer_from(api: Reads, namespace: str, name: str) -> dict[str, Any]:
     """``explain_pod`` from what ``api`` shows now."""
     try:
         found = await api.get(PODS, namespace=namespace, name=name, timeout_s=CHECK_S)
@@ -148,13 +163,13 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
     return {**answer, "source": OFFLINE, "missing": missing}
 
 
-async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]]:
+async def read_cluster(api: Reads) -> tuple[ClusterState, list[Any], list[str]]:
     """(everything that scheduling rules read, the pods as they are, what could not be looked at)."""
     try:
         nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
     except KubeError as error:
         raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
-    lists = await asyncio.gather(*(_list(api, kind) for kind in READ))
+    lists = await asyncio.gather(*(list_kind(api, kind) for kind in READ))
     state = ClusterState()
     state.devices = ClaimedDevices(state.table, groups=state.pod_groups)
     state.cache.zones = NodeZones(state.cache)
@@ -171,15 +186,16 @@ async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]
     return state, list(pods.items), missing
 
 
-async def _list(api: KubeApi, kind: SchedulingKind) -> ObjectList[Any] | str:
-    """The kind's objects, or why there are none to see. ``ConfigError``: nobody knows."""
+async def list_kind(api: Reads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | str:
+    """The kind's objects, or why there are none to see. ``silent``: that nobody serves it is not worth a word.
+    ``ConfigError``: nobody knows."""
     try:
         return await api.list(kind.resource, timeout_s=LIST_S)
     except KubeRejected as error:
         if error.status == 404 and kind.older:
             older, *oldest = kind.older
-            return await _list(api, dataclasses.replace(kind, resource=older, older=tuple(oldest)))
-        if error.status == 404 and kind.name in SELDOM:
+            return await list_kind(api, dataclasses.replace(kind, resource=older, older=tuple(oldest)), silent=silent)
+        if error.status == 404 and (silent or kind.name in SELDOM):
             return ObjectList((), "")  # a cluster without them has no devices or zones to look at
         if error.status in (403, 404):
             return f"{kind.name} ({error})"

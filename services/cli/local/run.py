@@ -9,7 +9,18 @@ import click
 
 from services.cli.houses import check_installed
 
-SERVICES = ("coordinator", "agent", "binder", "sensor", "learner", "jobs", "autoscaler", "controllers", "single")
+SERVICES = (
+    "coordinator",
+    "agent",
+    "binder",
+    "sensor",
+    "learner",
+    "jobs",
+    "autoscaler",
+    "controllers",
+    "single",
+    "extender",
+)
 LEARNER = "lab.serve"
 
 

@@ -25,6 +25,7 @@ from services.coordinator.http.routes import (
     reservations,
     settings,
     shards,
+    snapshot,
     units,
 )
 from shared.runtime.http import openapi
@@ -60,6 +61,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *settings.ROUTES,
     *shards.ROUTES,
+    *snapshot.ROUTES,
     *queue.SCHEDULING,
     *audit.ROUTES,
     *settings.LOG_LEVEL,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.cli.local.run import SERVICES as RUN
+from services.extender.settings import ExtenderSettings
 from services.sensor.settings import SensorSettings
 from shared.errors import ConfigError
 from shared.runtime.observe.masking import effective
@@ -21,8 +22,8 @@ SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
 
 def settings_of(service: str) -> Any:
     """The service's settings class."""
-    if service == "sensor":
-        return SensorSettings
+    if (alone := {"sensor": SensorSettings, "extender": ExtenderSettings}.get(service)) is not None:
+        return alone
     module = importlib.import_module("lab.serve.settings" if service == "learner" else f"services.{service}.settings")
     (found,) = (
         item

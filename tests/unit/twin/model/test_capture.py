@@ -69,7 +69,7 @@ def test_a_pod_that_is_there_twice_is_refused_by_name() -> None:
 
 
 def test_a_file_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twin.model.capture.MAX_BYTES", 1000)
+    monkeypatch.setattr("shared.wire.packed.MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="unpacks to more than 1000"):
         decode(gzip.compress(b" " * 2000), "f")
 

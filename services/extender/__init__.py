@@ -1,0 +1,1 @@
+"""Our policies as an extender of kube-scheduler: it asks, and places by itself."""

@@ -1,0 +1,145 @@
+"""What a snapshot holds of a cluster that shows only half of itself, and how names are hidden in it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from services.cli.explain.offline import answer, answer_from
+from services.cli.snapshot.cluster import SnapshotCluster
+from services.cli.snapshot.reading import document, read_objects
+from shared.errors import ConfigError, KubeRejected
+from shared.kube.cluster_objects import Question
+from shared.kube.pseudonyms import Pseudonyms
+from shared.kube.resources import ObjectList, Resource
+from shared.wire.packed import unpacked
+from shared.wire.snapshot import FIELDS, KINDS, SnapshotInput, decode_snapshot, encode_snapshot
+from tests.builders import make_node, make_pod
+
+T = TypeVar("T")
+Json = dict[str, Any]
+AT = "2026-11-29T05:00:00.000+00:00"
+
+
+class HalfShown:
+    """An API server with these objects, that refuses some kinds."""
+
+    def __init__(self, objects: dict[str, list[Json]], refused: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        self._objects, self._refused = objects, refused
+
+    async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
+        if resource.plural in self._refused:
+            raise KubeRejected(f'{resource.plural} is forbidden: User "ann" cannot list it', status=403)
+        found = [msgspec.convert(one, resource.type) for one in self._objects.get(resource.plural, ())]
+        return ObjectList(tuple(found), "7")
+
+    async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
+        raise AssertionError(f"nobody asks for {resource} {namespace}/{name} within {timeout_s} s")
+
+
+def _cluster() -> dict[str, list[Json]]:
+    pod = make_pod("web-0").cpu("1").json
+    pod["spec"]["volumes"] = [{"name": "data", "ephemeral": {}}]
+    pod["metadata"]["labels"] = {"app": "web", "pod-template-hash": "5d9f7"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9f7", "uid": "r", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "node-a said no"}]
+    claim = {"metadata": {"name": "web-0-data", "namespace": "default"}, "spec": {"storageClassName": "fast"}}
+    return {
+        "nodes": [make_node("node-a").allocatable(cpu="4", memory="8Gi", pods="9").json],
+        "pods": [pod],
+        "persistentvolumeclaims": [claim],
+        "storageclasses": [{"metadata": {"name": "fast"}, "provisioner": "csi.example.com"}],
+        "poddisruptionbudgets": [{"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": {}}}],
+    }
+
+
+def _read(refused: set[str]) -> tuple[Json, list[str]]:
+    return asyncio.run(read_objects(HalfShown(_cluster(), refused)))
+
+
+def test_a_cluster_that_refuses_half_its_kinds_says_which_are_missing() -> None:
+    refused = {"persistentvolumes", "storageclasses", "replicasets", "poddisruptionbudgets", "jobs", "queues"}
+    objects, missing = _read(refused)
+    assert {line.split(" ", 1)[0] for line in missing} == refused
+    head, _ = document(objects, None, missing, hashed=True, at=AT, kubernetes="v1.36.2")
+    snapshot = decode_snapshot(encode_snapshot(head), "file")
+    assert snapshot.missing == missing
+    (pod,) = snapshot.input.pods or ()
+    found = asyncio.run(answer_from(SnapshotCluster(snapshot), "default", pod.metadata.name))
+    assert {line.split(" ", 1)[0] for line in found["missing"]} >= refused - {"jobs", "queues"}
+
+
+def test_without_nodes_or_pods_there_is_no_snapshot() -> None:
+    with pytest.raises(ConfigError, match="does not list nodes and pods: pods is forbidden"):
+        _read({"pods"})
+
+
+def test_names_that_kubernetes_derives_are_derived_again() -> None:
+    objects, _ = _read(set())
+    head, names = document(objects, None, [], hashed=True, at=AT, kubernetes="")
+    assert names["web-0-data"] == f"{names['web-0']}-{names['data']}"
+    assert names["web-5d9f7"] == f"{names['web']}-5d9f7"
+    (pod,), (claim,) = head["input"]["pods"], head["input"]["persistentVolumeClaims"]
+    assert claim["metadata"]["name"] == names["web-0-data"]
+    assert pod["metadata"]["labels"] == {"app": names["web"], "pod-template-hash": "5d9f7"}
+    assert '"node-a' not in json.dumps(head)
+    assert head["input"]["storageClasses"][0]["provisioner"] == "csi.example.com"
+
+
+def test_a_snapshot_is_a_line_of_explain_batch() -> None:
+    objects, _ = _read(set())
+    objects["pods"][0]["spec"].pop("volumes")
+    head, _ = document(objects, None, [], hashed=True, at=AT, kubernetes="")
+    line = unpacked(encode_snapshot(head), "file", writer="", again="")
+    found = answer(msgspec.json.decode(line, type=Question))
+    assert found == {"id": "snapshot", "bound": [objects["pods"][0]["metadata"]["name"]]}
+
+
+def test_every_kind_that_is_watched_has_its_place_in_the_file() -> None:
+    assert {kind.name for kind in KINDS} == FIELDS.keys()
+    empty = SnapshotInput()
+    assert all(empty.of(kind) == () for kind in KINDS)
+
+
+def test_what_a_rule_reads_of_labels_and_devices_stays() -> None:
+    node = make_node("n").label(**{
+        "kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "A100", "topology.kubernetes.io/zone": "z",
+        "node-role.kubernetes.io/payroll": "", "acme.example/size": "17",
+    }).json  # fmt: skip
+    volume = {
+        "metadata": {"name": "v", "labels": {"topology.kubernetes.io/zone": "z__y"}},
+        "spec": {"csi": {"driver": "d.example.com", "volumeHandle": "vol-1"}, "capacity": {"storage": "1Gi"}},
+    }
+    device = {"name": "gpu-0", "attributes": {"model": {"string": "A100"}}}
+    slice_ = {
+        "metadata": {"name": "s"},
+        "spec": {"driver": "d", "pool": {"name": "n"}, "nodeName": "n", "devices": [device]},
+    }
+    hidden = Pseudonyms()
+    for kind, item in (("nodes", node), ("persistentVolumes", volume), ("resourceSlices", slice_)):
+        hidden.hide(kind, item)
+    names = hidden.resolve()
+    labels = node["metadata"]["labels"]
+    assert labels["kubernetes.io/arch"] == "arm64"
+    assert labels["nvidia.com/gpu.product"] == "A100"
+    assert labels["topology.kubernetes.io/zone"] == names["z"]
+    assert labels[names["acme.example/size"]] == "17"
+    assert not any("payroll" in key for key in labels)
+    assert volume["metadata"]["labels"]["topology.kubernetes.io/zone"] == f"{names['z']}__{names['y']}"  # type: ignore[index]
+    assert volume["spec"]["csi"] == {"driver": "d.example.com", "volumeHandle": names["vol-1"]}  # type: ignore[comparison-overlap]
+    spec: Json = slice_["spec"]  # type: ignore[assignment]
+    assert (spec["pool"], spec["nodeName"], spec["devices"]) == ({"name": names["n"]}, names["n"], [device])
+
+
+def test_pseudonyms_sort_as_the_names_do() -> None:
+    hidden, items = Pseudonyms(), [{"metadata": {"name": name}} for name in ("b-2", "a", "b-10", "c")]
+    for item in copy.deepcopy(items):
+        hidden.hide("services", item)
+    names = hidden.resolve()
+    assert sorted(names, key=names.__getitem__) == sorted(names)
