@@ -32,7 +32,7 @@ from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
-from shared.kube.resources import NODES, PODS, ObjectList
+from shared.kube.resources import NODES, PODS, ObjectList, Resource
 from shared.kube.scheduling_kinds import (
     DEVICE_KINDS,
     NATIVE_GROUPS,
@@ -62,6 +62,7 @@ from shared.scheduling.state.object_changes import put_object
 from shared.scheduling.state.releases import Release
 
 if TYPE_CHECKING:
+    from shared.adapters.kube.api import KubeClient
     from shared.ports import KubeApi
 
 READ = (*SCHEDULING_KINDS, NATIVE_GROUPS)
@@ -94,7 +95,7 @@ async def explain_workload(
 
 
 @asynccontextmanager
-async def opened_cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeApi]:
+async def opened_cluster(kubeconfig: Path | None, context: str) -> AsyncIterator[KubeClient]:
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
@@ -148,10 +149,12 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
     return {**answer, "source": OFFLINE, "missing": missing}
 
 
-async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]]:
-    """(everything that scheduling rules read, the pods as they are, what could not be looked at)."""
+async def read_cluster(api: KubeApi, kind_of_pods: Resource[Any] = PODS) -> tuple[ClusterState, list[Any], list[str]]:
+    """(everything that scheduling rules read, the pods as they are, what could not be looked at). ``kind_of_pods``: what
+    each decodes to, where more of them is asked for than rules read."""
+    wanted = api.list(NODES, timeout_s=LIST_S), api.list(kind_of_pods, timeout_s=LIST_S)
     try:
-        nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
+        nodes, pods = await asyncio.gather(*wanted)
     except KubeError as error:
         raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
     lists = await asyncio.gather(*(_list(api, kind) for kind in READ))
