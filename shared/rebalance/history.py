@@ -64,4 +64,4 @@ def decode_moves(text: str, where: str) -> tuple[PastMove, ...]:
     try:
         return msgspec.json.decode(text or "[]", type=tuple[PastMove, ...])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError(f"{where}: {error}; delete it: the next run begins a history anew") from None
+        raise ConfigError(f"{where}: {error}; delete it: the next run begins another history") from None

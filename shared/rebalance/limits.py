@@ -14,8 +14,8 @@ AN_HOUR = 3600.0
 
 class Caps(Struct, frozen=True):
     """0: no cap. ``per_node``: moves away from a node (descheduler's maxNoOfPodsToEvictPerNode); ``per_hour``: with
-    those of the history; ``at_once``: moves of one batch; ``workload_part``: of a workload's pods at most this part, and at
-    least one, moves in one batch; ``min_gain`` None: the goal's own."""
+    those of the history; ``at_once``: moves of one batch; ``workload_part``: of a workload's pods at most this part,
+    and at least one, moves in one batch; ``min_gain`` None: the goal's own."""
 
     moves: int = 100
     per_node: int = NO_CAP

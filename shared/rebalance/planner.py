@@ -103,7 +103,7 @@ def plan(there: Situation, asked: Asked, now: float) -> Plan:
                     disturbs,
                     step.after,
                     step.why,
-                )  # fmt: skip
+                )
             )
     left = tuple(LeftOut(w.resident.pod.key, names[w.source], names[w.target], why) for w, why in ordered.left)
     lost = sum(wish.gain for wish, _ in ordered.left)

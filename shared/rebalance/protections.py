@@ -94,7 +94,7 @@ def _never(one: Resident) -> str:
     if one.owner[1] == "DaemonSet":
         return f"{DAEMON_SETS}: it would come back to its node"
     if not one.owner[2]:
-        return f"{BARE}: nobody would make it anew"
+        return f"{BARE}: nobody would replace it"
     if one.pod.asks is not None or one.pod.extended:
         return f"{DEVICE_CLAIMS}: what it was allocated is its node's"
     if one.pod.group:

@@ -2,8 +2,8 @@
 
 What a move is worth is looked up in arrays: what a pod's leaving changes, and what the coming of one of its kind
 changes on each node. The best one is then judged by every filter, with the pod taken off its node; one that is refused
-is judged again when others have moved. The end is a state in which no move that is looked at is worth it: a second run on it,
-whose look is the same, makes none.
+is judged again when others have moved. The end is a state in which no move that is looked at is worth it: a
+second run on it, whose look is the same, makes none.
 """
 
 from __future__ import annotations

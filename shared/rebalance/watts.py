@@ -1,4 +1,4 @@
-"""What nodes draw by their power curves, those that nobody uses being turned off. GPUs are left out: what is used moves."""
+"""What nodes draw by their power curves, unused ones being turned off; without GPUs: their use moves."""
 
 from __future__ import annotations
 

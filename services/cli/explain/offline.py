@@ -150,7 +150,7 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
 
 
 async def read_cluster(api: KubeApi, kind_of_pods: Resource[Any] = PODS) -> tuple[ClusterState, list[Any], list[str]]:
-    """(everything that scheduling rules read, the pods as they are, what could not be looked at). ``kind_of_pods``: what
+    """(everything that scheduling rules read, the pods as they are, what could not be read). ``kind_of_pods``: what
     each decodes to, where more of them is asked for than rules read."""
     wanted = api.list(NODES, timeout_s=LIST_S), api.list(kind_of_pods, timeout_s=LIST_S)
     try:
