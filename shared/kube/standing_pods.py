@@ -30,23 +30,23 @@ class StandingSpec(objects.PodSpec, frozen=True):
     volumes: list[SourcedVolume] | None = None  # type: ignore[assignment]
 
 
-class StandingPod(objects.Pod, frozen=True):
+class SourcedPod(objects.Pod, frozen=True):
     spec: StandingSpec = field(default_factory=StandingSpec)
 
 
-STANDING_PODS = Resource("Pod", "", "v1", "pods", True, StandingPod)
+STANDING_PODS = Resource("Pod", "", "v1", "pods", True, SourcedPod)
 
 
 class StandingCluster(cluster_objects.ClusterObjects, frozen=True):
     """A dump of a cluster, whose pods tell where their volumes lie."""
 
-    pods: list[StandingPod] | None = None  # type: ignore[assignment]
+    pods: list[SourcedPod] | None = None  # type: ignore[assignment]
 
 
 class CapturedStanding(Struct, frozen=True):
     """A pod of a twin file; seconds since the capture's start."""
 
-    pod: StandingPod
+    pod: SourcedPod
     arrived_s: float
     started_s: float | None = None
     ended_s: float | None = None

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shared.rebalance.goals.measure import Floats, Rows
-from shared.rebalance.limits import Counted
+from shared.rebalance.limits import CountedMoves
 from shared.rebalance.residents import Resident
 from shared.rebalance.search import Wish
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.scheduling.state.node_table import BoolArray
 
 MOST_JUDGED = 20_000
@@ -29,10 +29,10 @@ class Emptying:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: ClusterTrial,
         residents: Sequence[Resident],
         movable: frozenset[str],
-        counted: Counted,
+        counted: CountedMoves,
         closed: Mapping[str, frozenset[str]],
         watts: Callable[[int], float],
         least_gain: float = 1.0,

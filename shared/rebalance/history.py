@@ -24,7 +24,7 @@ class PastMove(Struct, frozen=True):
     uid: str = ""
 
 
-class History(Struct, frozen=True):
+class MoveHistory(Struct, frozen=True):
     """``again_after_s``: for so long a pod that came by a move stays, and its workload goes not back."""
 
     moves: tuple[PastMove, ...] = ()
@@ -46,7 +46,7 @@ class History(Struct, frozen=True):
         """Moves of the last so many seconds."""
         return sum(now - one.at_s < seconds for one in self.moves)
 
-    def after(self, moves: Iterable[PastMove]) -> History:
+    def after(self, moves: Iterable[PastMove]) -> MoveHistory:
         """With these made since, and what is too much forgotten."""
         return msgspec.structs.replace(self, moves=(*self.moves, *moves)[-MOST:])
 
@@ -54,7 +54,7 @@ class History(Struct, frozen=True):
         return now - one.at_s < self.again_after_s
 
 
-def encode_moves(history: History) -> str:
+def encode_moves(history: MoveHistory) -> str:
     """As text, to be kept in the cluster."""
     return msgspec.json.encode(history.moves).decode()
 

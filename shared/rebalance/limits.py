@@ -27,7 +27,7 @@ class Caps(Struct, frozen=True):
     min_gain: float | None = None
 
 
-class Counted:
+class CountedMoves:
     """Moves counted against the caps. Each pod counts once, with where it stood at first. ``done``: moves of the last
     hour before this plan."""
 

@@ -24,7 +24,7 @@ from shared.rebalance.limits import Caps
 from shared.rebalance.protections import budgets_of
 from shared.rebalance.residents import Resident
 from shared.rebalance.search import Wish
-from shared.rebalance.trial import Trial, copy_of
+from shared.rebalance.trial import ClusterTrial, copy_of
 
 FITS = "its place is free from the start"
 ROOM = "room"
@@ -32,7 +32,7 @@ MOST_TOLD = 3
 
 
 @dataclass(slots=True)
-class Step:
+class MoveStep:
     """A move in its batch. ``after``: keys of pods that have to leave first; ``why``: why it is here."""
 
     wish: Wish
@@ -41,17 +41,19 @@ class Step:
 
 
 @dataclass(slots=True)
-class Ordered:
+class OrderedMoves:
     """``left``: wishes that are not made, and why."""
 
-    batches: list[list[Step]] = field(default_factory=list)
+    batches: list[list[MoveStep]] = field(default_factory=list)
     left: list[tuple[Wish, str]] = field(default_factory=list)
 
 
-class Ordering:
+class MoveOrdering:
     """``trial``: the cluster as it is before the first move; it is left as it is after the last."""
 
-    def __init__(self, trial: Trial, budgets: Sequence[DisruptionBudget], caps: Caps, copies: Counter[str]) -> None:
+    def __init__(
+        self, trial: ClusterTrial, budgets: Sequence[DisruptionBudget], caps: Caps, copies: Counter[str]
+    ) -> None:
         self._trial, self._budgets, self._caps, self._copies = trial, budgets, caps, copies
         self._spare = inf if not caps.moves else caps.moves
         self._covering: dict[str, tuple[int, ...]] = {}
@@ -60,9 +62,9 @@ class Ordering:
         self._gone: dict[int, list[str]] = {}
         """Who has left each row by now."""
 
-    def run(self, wishes: Sequence[Wish]) -> Ordered:
+    def run(self, wishes: Sequence[Wish]) -> OrderedMoves:
         """Batches of these, whose pods stand at their sources."""
-        found, rest = Ordered(), list(wishes)
+        found, rest = OrderedMoves(), list(wishes)
         self._spare -= len(rest)
         while rest:
             if batch := self._batch(rest):
@@ -73,7 +75,7 @@ class Ordering:
                 rest = self._broken(rest, found)
         return found
 
-    def _batch(self, rest: Sequence[Wish]) -> list[Step]:
+    def _batch(self, rest: Sequence[Wish]) -> list[MoveStep]:
         """The moves that fit together now, which have been made then."""
         trial, chosen = self._trial, list[Wish]()
         allowed = [budget.allowed for budget in self._budgets]
@@ -100,13 +102,13 @@ class Ordering:
             self._gone.setdefault(step.wish.source, []).append(step.wish.resident.pod.key)
         return batch
 
-    def _told(self, wish: Wish) -> Step:
+    def _told(self, wish: Wish) -> MoveStep:
         """Why the move is in this batch."""
         waited = self._waits.get(wish.resident.uid, "")
         if waited != ROOM:
-            return Step(wish, waited or FITS)
+            return MoveStep(wish, waited or FITS)
         after = tuple(self._gone.get(wish.target, ()))
-        return Step(wish, f"after {told(after)} left its place" if after else "after others had moved", after)
+        return MoveStep(wish, f"after {told(after)} left its place" if after else "after others had moved", after)
 
     def _settled(self, chosen: list[Wish], start: int) -> list[Wish]:
         """The batch as made: who moves stands at the new place alone. A move that others of the batch make impossible
@@ -130,7 +132,7 @@ class Ordering:
         """Whether rules look at others that stand."""
         return one.pod.relations is not None or bool(self._trial.state.index.anti_affinity)
 
-    def _broken(self, rest: list[Wish], found: Ordered) -> list[Wish]:
+    def _broken(self, rest: list[Wish], found: OrderedMoves) -> list[Wish]:
         """No move can begin: one goes over a node with room, or is left out."""
         leaving: dict[int, list[int]] = {}
         for number, wish in enumerate(rest):
@@ -155,7 +157,7 @@ class Ordering:
             why = f"over {self._trial.table.names[over]}: {told(keys)} wait for each other's places"
             self._gone.setdefault(wish.source, []).append(wish.resident.pod.key)
             self._trial.put(wish.resident.replacement, over)
-            found.batches.append([Step(Wish(wish.resident, wish.source, over), why)])
+            found.batches.append([MoveStep(Wish(wish.resident, wish.source, over), why)])
             rest[number] = Wish(wish.resident, over, wish.target, wish.gain)
             return rest
         worst = min(circle, key=lambda other: rest[other].gain)

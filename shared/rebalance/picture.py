@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html import escape
 
-from shared.rebalance.plan import Move, Plan
+from shared.rebalance.plan import Move, MovePlan
 
 ROW, WIDTH, COLUMN, TOP, NAME = 16, 190, 260, 56, 28
 INK, FAINT = "#1f2933", "#9aa5b1"
@@ -14,7 +14,7 @@ MOST = 400
 """Moves drawn; a picture of more shows nothing."""
 
 
-def picture(plan: Plan) -> str:
+def picture(plan: MovePlan) -> str:
     """The whole picture; the same plan gives the same text."""
     batches, left = list[tuple[Move, ...]](), MOST
     for batch in plan.batches:

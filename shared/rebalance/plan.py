@@ -49,7 +49,7 @@ class LeftOut(Struct, frozen=True):
     why: str
 
 
-class Plan(Struct, frozen=True):
+class MovePlan(Struct, frozen=True):
     """``before`` and ``after``: the goal's measure (less is nearer) in ``unit``. ``stopped``: why there is no further
     move. ``protected``: how many pods each protection holds. ``notes``: what was not known, and what else is to say."""
 

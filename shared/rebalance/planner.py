@@ -18,15 +18,15 @@ from shared.rebalance.emptying import Emptying
 from shared.rebalance.goals.fragmentation import Fragments
 from shared.rebalance.goals.latency import KeptLatency
 from shared.rebalance.goals.load import EvenLoad
-from shared.rebalance.goals.measure import Measure
-from shared.rebalance.history import History
-from shared.rebalance.limits import AN_HOUR, Caps, Counted
-from shared.rebalance.order import Ordering
-from shared.rebalance.plan import GoalName, LeftOut, Move, Plan
+from shared.rebalance.goals.measure import GoalMeasure
+from shared.rebalance.history import MoveHistory
+from shared.rebalance.limits import AN_HOUR, Caps, CountedMoves
+from shared.rebalance.order import MoveOrdering
+from shared.rebalance.plan import GoalName, LeftOut, Move, MovePlan
 from shared.rebalance.protections import Protections, budgets_of, protected
 from shared.rebalance.residents import Resident, pending_again
 from shared.rebalance.search import SingleMoves, Wish
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.rebalance.unblocking import Unblocking
 from shared.rebalance.watts import drawn_power
 from shared.scheduling.state.cluster_state import ClusterState
@@ -34,7 +34,7 @@ from shared.scheduling.state.node_table import BoolArray
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ClusterSituation:
     """``state``: nodes, pods and whatever rules read; ``residents``: the pods that stand; ``waiting``: those that do
     not; ``used``: by node (milli-cores, bytes) measured; ``notes``: what could not be looked at."""
 
@@ -46,19 +46,19 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """``unit``: of ``unblock``, the key of a pod or group."""
 
     goal: GoalName
     unit: str = ""
     caps: Caps = field(default_factory=Caps)
     protections: Protections = field(default_factory=Protections)
-    history: History = field(default_factory=History)
+    history: MoveHistory = field(default_factory=MoveHistory)
     power: PowerCurves = PUBLISHED
 
 
 @dataclass(slots=True)
-class _Found:
+class _Searched:
     wishes: list[Wish]
     unit: str
     before: float
@@ -69,20 +69,20 @@ class _Found:
     notes: tuple[str, ...] = ()
 
 
-def plan(there: Situation, asked: Asked, now: float) -> Plan:
+def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     """The plan. ``ConfigError``: of ``unblock``, there is no such unit that waits."""
     state, budgets = there.state, there.state.budgets
-    trial = Trial(state)
+    trial = ClusterTrial(state)
     standing = [one for one in there.residents if trial.row(one.uid) >= 0]
     stay = protected(standing, budgets, asked.protections, asked.history, now)
     movable = [one for one in standing if one.uid not in stay]
-    counted = Counted(asked.caps, asked.history.within(AN_HOUR, now))
+    counted = CountedMoves(asked.caps, asked.history.within(AN_HOUR, now))
     closed = asked.history.closed(now)
     try:
         found = _searched(there, asked, trial, standing, movable, counted, closed)
         trial.undo(0)
         copies = Counter(one.workload for one in standing)
-        ordered = Ordering(trial, budgets, asked.caps, copies).run(found.wishes)
+        ordered = MoveOrdering(trial, budgets, asked.caps, copies).run(found.wishes)
     finally:
         trial.undo(0)
     names, moves = trial.table.names, list[Move]()
@@ -111,7 +111,7 @@ def plan(there: Situation, asked: Asked, now: float) -> Plan:
     notes = (*there.notes, *found.notes)
     if left and asked.goal is GoalName.UNBLOCK:
         notes = (*notes, "moves were left out: the unit may not fit")
-    return Plan(
+    return MovePlan(
         goal=str(asked.goal), unit=found.unit, before=found.before, after=found.after + lost, moves=tuple(moves),
         left_out=left, stopped=found.stopped, protected=dict(held.most_common()), notes=notes,
         freed=found.freed if not left else (), unblocked=found.unblocked,
@@ -119,14 +119,14 @@ def plan(there: Situation, asked: Asked, now: float) -> Plan:
 
 
 def _searched(
-    there: Situation,
-    asked: Asked,
-    trial: Trial,
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
     standing: Sequence[Resident],
     movable: Sequence[Resident],
-    counted: Counted,
+    counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
-) -> _Found:
+) -> _Searched:
     if asked.goal is GoalName.EMPTY_NODES:
         return _emptied(asked, trial, standing, movable, counted, closed)
     if asked.goal is GoalName.UNBLOCK:
@@ -136,12 +136,12 @@ def _searched(
     before = measure.value()
     search = SingleMoves(trial, measure, movable, counted, closed, least)
     stopped = search.run()
-    return _Found(list(search.wishes.values()), measure.unit, before, measure.value(), stopped, notes=notes)
+    return _Searched(list(search.wishes.values()), measure.unit, before, measure.value(), stopped, notes=notes)
 
 
 def _measure(
-    there: Situation, goal: GoalName, trial: Trial, standing: Sequence[Resident]
-) -> tuple[Measure, tuple[str, ...]]:
+    there: ClusterSituation, goal: GoalName, trial: ClusterTrial, standing: Sequence[Resident]
+) -> tuple[GoalMeasure, tuple[str, ...]]:
     if goal is GoalName.LOAD:
         notes = () if there.used else ("no use was measured: load is what is requested",)
         return EvenLoad(trial, standing, there.used), notes
@@ -151,13 +151,13 @@ def _measure(
 
 
 def _emptied(
-    asked: Asked,
-    trial: Trial,
+    asked: PlanRequest,
+    trial: ClusterTrial,
     standing: Sequence[Resident],
     movable: Sequence[Resident],
-    counted: Counted,
+    counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
-) -> _Found:
+) -> _Searched:
     power = drawn_power(trial.table, asked.power)
     idle = power.of_rows(idle=True)
     emptying = Emptying(
@@ -169,25 +169,25 @@ def _emptied(
     saved = drawn - power.drawn(_used_rows(trial, standing))
     notes = (f"{saved:.0f} W less by the power curves, where unused nodes are turned off",) if emptying.freed else ()
     freed = tuple(trial.table.names[row] for row in emptying.freed)
-    return _Found(
+    return _Searched(
         emptying.wishes, "nodes in use", float(before), float(emptying.in_use), stopped, freed, notes=notes
     )  # fmt: skip
 
 
-def _used_rows(trial: Trial, standing: Sequence[Resident]) -> BoolArray:
+def _used_rows(trial: ClusterTrial, standing: Sequence[Resident]) -> BoolArray:
     used: BoolArray = np.zeros(trial.table.rows, np.bool_)
     used[[trial.row(one.uid) for one in standing if not one.stationary]] = True
     return used
 
 
 def _unblocked(
-    there: Situation,
-    asked: Asked,
-    trial: Trial,
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
     movable: Sequence[Resident],
-    counted: Counted,
+    counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
-) -> _Found:
+) -> _Searched:
     members = [pod for pod in there.waiting if asked.unit in (pod.key, pod.group)]
     if not members:
         raise ConfigError(
@@ -199,6 +199,6 @@ def _unblocked(
     unblocking = Unblocking(trial, movable, [pending_again(pod) for pod in members], needed, counted, closed)
     stopped = unblocking.run()
     places = {key: trial.table.names[row] for key, row in unblocking.places.items()}
-    return _Found(
+    return _Searched(
         unblocking.wishes, "members without room", float(needed), float(unblocking.short), stopped, unblocked=places
     )  # fmt: skip

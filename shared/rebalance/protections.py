@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from shared.model.cluster_objects import DisruptionBudget
-from shared.rebalance.history import History
+from shared.rebalance.history import MoveHistory
 from shared.rebalance.residents import Resident
 from shared.scheduling.preemption.budgets import covers
 
@@ -53,7 +53,7 @@ def protected(
     residents: Iterable[Resident],
     budgets: Sequence[DisruptionBudget],
     rules: Protections,
-    history: History,
+    history: MoveHistory,
     now: float,
 ) -> dict[str, str]:
     """Why each pod that has to stay does, by uid: the protection's name, and what it rests on."""
@@ -67,7 +67,12 @@ def protected(
 
 
 def _reason(
-    one: Resident, copies: int, budgets: Sequence[DisruptionBudget], rules: Protections, history: History, now: float
+    one: Resident,
+    copies: int,
+    budgets: Sequence[DisruptionBudget],
+    rules: Protections,
+    history: MoveHistory,
+    now: float,
 ) -> str:
     if reason := _never(one):
         return reason

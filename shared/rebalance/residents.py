@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.kube.convert import owner_of, pod_from_api
-from shared.kube.standing_pods import StandingPod
+from shared.kube.standing_pods import SourcedPod
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_load import incoming_pod
 
@@ -65,7 +65,7 @@ def seconds_of(timestamp: str) -> float:
         return 0.0
 
 
-def resident_from_api(raw: StandingPod) -> Resident:
+def resident_from_api(raw: SourcedPod) -> Resident:
     """Of a pod that stands on a node. Raises ``ObjectError`` for one whose replacement cannot be told."""
     meta, volumes = raw.metadata, raw.spec.volumes or ()
     annotations, owner = meta.annotations or {}, owner_of(meta)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.rebalance.goals.measure import Floats, Measure, Rows
-from shared.rebalance.limits import Counted
+from shared.rebalance.goals.measure import Floats, GoalMeasure, Rows
+from shared.rebalance.limits import CountedMoves
 from shared.rebalance.residents import Resident
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray
 
 MOST_KINDS = 256
@@ -41,10 +41,10 @@ class SingleMoves:
 
     def __init__(
         self,
-        trial: Trial,
-        measure: Measure,
+        trial: ClusterTrial,
+        measure: GoalMeasure,
         movable: Sequence[Resident],
-        counted: Counted,
+        counted: CountedMoves,
         closed: Mapping[str, frozenset[str]],
         least_gain: float,
     ) -> None:

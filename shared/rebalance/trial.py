@@ -22,7 +22,7 @@ COPY = "+"
 """Behind the uid of a pod that stands on two nodes while it moves."""
 
 
-class Trial:
+class ClusterTrial:
     """Over one state. ``judged``: how often every filter was asked about a pod."""
 
     def __init__(self, state: ClusterState, *, profile: Profile = UNMEASURED) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from shared.model.pod import Pod
 from shared.rebalance.goals.measure import Floats, Rows
-from shared.rebalance.limits import Counted
+from shared.rebalance.limits import CountedMoves
 from shared.rebalance.residents import Resident
 from shared.rebalance.search import Wish
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.scheduling.state.node_table import PODS_COLUMN
 
 MOST_NODES = 40
@@ -28,11 +28,11 @@ class Unblocking:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: ClusterTrial,
         movable: Sequence[Resident],
         members: Sequence[Pod],
         needed: int,
-        counted: Counted,
+        counted: CountedMoves,
         closed: Mapping[str, frozenset[str]],
     ) -> None:
         self._trial, self._members, self._needed = trial, members, needed

@@ -20,8 +20,8 @@ from services.cli.terminal.output_file import check_writable, whole_file
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shared.rebalance.plan import Plan
-    from shared.rebalance.planner import Asked, Situation
+    from shared.rebalance.plan import MovePlan
+    from shared.rebalance.planner import ClusterSituation, PlanRequest
 
 GOALS = ("load", "fragmentation", "empty-nodes", "latency", "unblock")
 APART = {
@@ -96,7 +96,7 @@ def rebalance(
 
 
 async def _live(
-    kubeconfig: Path | None, context: str, asked: Asked, output: str, picture: Path | None, *, dry_run: bool
+    kubeconfig: Path | None, context: str, asked: PlanRequest, output: str, picture: Path | None, *, dry_run: bool
 ) -> int:
     from services.cli.explain.offline import opened_cluster
     from services.cli.rebalance.reading import read_live
@@ -107,18 +107,18 @@ async def _live(
     return 0
 
 
-def _planned(there: Situation, asked: Asked, now: float) -> Plan:
+def _planned(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     from shared.rebalance.planner import plan
 
     return plan(there, asked, now)
 
 
-def _asked(goals: tuple[str, ...], unit: str, limits: dict[str, Any]) -> Asked:
+def _asked(goals: tuple[str, ...], unit: str, limits: dict[str, Any]) -> PlanRequest:
     """What was asked. ``ConfigError``: goals that exclude each other, or a unit without its goal."""
-    from shared.rebalance.history import History
+    from shared.rebalance.history import MoveHistory
     from shared.rebalance.limits import Caps
     from shared.rebalance.plan import GoalName
-    from shared.rebalance.planner import Asked as Question
+    from shared.rebalance.planner import PlanRequest as Question
     from shared.rebalance.protections import Protections
 
     given = list(dict.fromkeys(goals))
@@ -142,11 +142,11 @@ def _asked(goals: tuple[str, ...], unit: str, limits: dict[str, Any]) -> Asked:
             limits["lifted"], limits["extra"], limits["priority_threshold"], limits["min_replicas"],
             limits["min_pod_age"], limits["namespaces"], limits["schedulers"],
         ),
-        History(again_after_s=limits["again_after"]),
+        MoveHistory(again_after_s=limits["again_after"]),
     )  # fmt: skip
 
 
-def _tell(plan: Plan, output: str, picture: Path | None, *, dry_run: bool) -> None:
+def _tell(plan: MovePlan, output: str, picture: Path | None, *, dry_run: bool) -> None:
     import msgspec
 
     from services.cli.rebalance.text import plan_lines

@@ -14,10 +14,10 @@ from services.cli.explain.offline import read_cluster
 from shared.errors import ConfigError, KubeError, ObjectError
 from shared.kube.convert import pod_from_api
 from shared.kube.node_metrics import NodeMetric
-from shared.kube.standing_pods import STANDING_PODS, CapturedState, StandingCluster, StandingPod
+from shared.kube.standing_pods import STANDING_PODS, CapturedState, SourcedPod, StandingCluster
 from shared.model.pod import Pod
 from shared.ports import KubeApi
-from shared.rebalance.planner import Situation
+from shared.rebalance.planner import ClusterSituation
 from shared.rebalance.residents import Resident, resident_from_api, seconds_of
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
@@ -38,7 +38,7 @@ class MeasuringApi(KubeApi, Protocol):
         ...
 
 
-async def read_live(api: MeasuringApi) -> Situation:
+async def read_live(api: MeasuringApi) -> ClusterSituation:
     """The cluster as the API server shows it now. ``ConfigError``: it cannot be read."""
     state, raws, missing = await read_cluster(api, STANDING_PODS)
     used: dict[str, tuple[float, float]] = {}
@@ -50,7 +50,7 @@ async def read_live(api: MeasuringApi) -> Situation:
     return _situation(state, raws, used, missing)
 
 
-def read_file(file: Path) -> tuple[Situation, float]:
+def read_file(file: Path) -> tuple[ClusterSituation, float]:
     """A cluster from a file, and the moment that it is of (seconds since 1970, 0 where nobody says). ``ConfigError``:
     what is wrong with it."""
     try:
@@ -71,7 +71,7 @@ def read_file(file: Path) -> tuple[Situation, float]:
     return _situation(state, dump.pods or (), {}, ()), 0.0
 
 
-def _twin_file(data: bytes, file: Path) -> tuple[Situation, float]:
+def _twin_file(data: bytes, file: Path) -> tuple[ClusterSituation, float]:
     try:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         text = unpacker.decompress(data, MOST_BYTES)
@@ -102,10 +102,10 @@ def _last(values: Sequence[float | None]) -> float | None:
 
 def _situation(
     state: ClusterState,
-    raws: Iterable[StandingPod],
+    raws: Iterable[SourcedPod],
     used: Mapping[str, tuple[float, float]],
     missing: Sequence[str],
-) -> Situation:
+) -> ClusterSituation:
     residents, waiting, notes = list[Resident](), list[Pod](), [f"not known: {one}" for one in missing]
     for raw in raws:
         if raw.status.phase in ("Succeeded", "Failed"):
@@ -117,7 +117,7 @@ def _situation(
                 waiting.append(pod if pod.uid else incoming_pod(raw))
         except ObjectError as error:
             notes.append(f"left where it is: pod {raw.metadata.namespace}/{raw.metadata.name} ({error})")
-    return Situation(state, tuple(residents), tuple(waiting), dict(used), tuple(notes))
+    return ClusterSituation(state, tuple(residents), tuple(waiting), dict(used), tuple(notes))
 
 
 def moment(timestamp: str) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from services.cli.terminal.tables import count, printable, table
-from shared.rebalance.plan import Move, Plan
+from shared.rebalance.plan import Move, MovePlan
 
 MOST_LEFT = 20
 
 
-def plan_lines(plan: Plan, *, dry_run: bool) -> Iterator[str]:
+def plan_lines(plan: MovePlan, *, dry_run: bool) -> Iterator[str]:
     """What is won, each batch with its moves, what is left out, and why there is no more."""
     yield f"goal {plan.goal}: {plan.unit} {_figure(plan.before)} -> {_figure(plan.after)}{_percent(plan)}"
     if not plan.moves:
@@ -61,5 +61,5 @@ def _figure(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _percent(plan: Plan) -> str:
+def _percent(plan: MovePlan) -> str:
     return f" ({100 * (plan.after / plan.before - 1):+.1f} %)" if plan.before > 0 else ""

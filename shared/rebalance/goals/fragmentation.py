@@ -21,7 +21,7 @@ from shared.policy.frag.fragmentation import Meeting, typical_demand
 from shared.policy.frag.view import GpuView, asked_of, mask_of, model_codes, models_named
 from shared.rebalance.goals.measure import Floats, Rows
 from shared.rebalance.residents import Resident
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN
 
 MIB = 1 << 20
@@ -35,7 +35,7 @@ class Fragments:
     unit = "GPUs in fragments, and imbalance"
     least_gain = 0.02
 
-    def __init__(self, trial: Trial, pods: Iterable[Pod], shares: GpuShares = DEFAULT) -> None:
+    def __init__(self, trial: ClusterTrial, pods: Iterable[Pod], shares: GpuShares = DEFAULT) -> None:
         table = trial.table
         self._trial, self._shares = trial, shares
         self._models, codes = model_codes(table)
@@ -63,7 +63,7 @@ class Fragments:
         return resident.replacement.pod_class
 
     def leaving(self, residents: Sequence[Resident]) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         rows = np.array([self._trial.row(one.uid) for one in residents], np.int64)
         cpu, memory, free = self._cpu[rows], self._memory[rows], self._free[rows]
         for index, one in enumerate(residents):
@@ -75,7 +75,7 @@ class Fragments:
         return self._values(rows, cpu, memory, free) - self._worth[rows]
 
     def coming(self, resident: Resident, rows: Rows) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         request = self._request(resident.replacement.pod_class)
         cpu, memory, free = self._cpu[rows] - request.cpu, self._memory[rows].copy(), self._free[rows]
         memory -= _bytes(resident.replacement.pod_class)
@@ -94,7 +94,7 @@ class Fragments:
         return found
 
     def moved(self, resident: Resident, rows: Rows) -> None:  # noqa: ARG002
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         self._take_over(rows)
 
     def _take_over(self, rows: Rows) -> None:

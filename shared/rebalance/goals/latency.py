@@ -14,7 +14,7 @@ import numpy as np
 from shared.model.constraints import PodClass
 from shared.rebalance.goals.measure import Floats, Rows
 from shared.rebalance.residents import Resident
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 
 MICROSECONDS = 1000.0
 
@@ -25,7 +25,7 @@ class KeptLatency:
     unit = "ms beyond limits"
     least_gain = 1.0
 
-    def __init__(self, trial: Trial, residents: Sequence[Resident]) -> None:
+    def __init__(self, trial: ClusterTrial, residents: Sequence[Resident]) -> None:
         self._trial = trial
         self._limited = [one for one in residents if _limit(one.replacement.pod_class)]
 
@@ -38,7 +38,7 @@ class KeptLatency:
         return resident.replacement.pod_class
 
     def leaving(self, residents: Sequence[Resident]) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         found = np.zeros(len(residents))
         for index, one in enumerate(residents):
             if _limit(one.replacement.pod_class) and (row := self._trial.row(one.uid)) >= 0:
@@ -46,7 +46,7 @@ class KeptLatency:
         return found
 
     def coming(self, resident: Resident, rows: Rows) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         return self._excess(resident.replacement.pod_class, rows)
 
     def moved(self, resident: Resident, rows: Rows) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shared.rebalance.goals.measure import Floats, Rows
 from shared.rebalance.residents import Resident
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN
 
 KINDS_A_DOUBLING = 4
@@ -26,7 +26,9 @@ class EvenLoad:
     unit = "mean squared distance from the cluster's use"
     least_gain = 0.0005
 
-    def __init__(self, trial: Trial, residents: Sequence[Resident], used: Mapping[str, tuple[float, float]]) -> None:
+    def __init__(
+        self, trial: ClusterTrial, residents: Sequence[Resident], used: Mapping[str, tuple[float, float]]
+    ) -> None:
         table, self._trial = trial.table, trial
         columns = [CPU_COLUMN, MEMORY_COLUMN]
         self._capacity: Floats = table.allocatable[columns, : table.rows].astype(np.float64)
@@ -59,19 +61,19 @@ class EvenLoad:
         return resident.replacement.pod_class, levels
 
     def leaving(self, residents: Sequence[Resident]) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         rows = np.array([self._trial.row(one.uid) for one in residents], np.int64)
         mine = np.array([self._of[one.uid] for one in residents], np.float64).reshape(-1, 2).T
         here = self._use[:, rows]
         return self._at(here - mine, rows) - self._at(here, rows)
 
     def coming(self, resident: Resident, rows: Rows) -> Floats:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         here = self._use[:, rows]
         return self._at(here + self._of[resident.uid][:, None], rows) - self._at(here, rows)
 
     def moved(self, resident: Resident, rows: Rows) -> None:
-        """See ``Measure``."""
+        """See ``GoalMeasure``."""
         mine = self._of[resident.uid]
         self._use[:, rows[0]] -= mine
         self._use[:, rows[1]] += mine

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 
-class Measure(Protocol):
+class GoalMeasure(Protocol):
     """A sum over nodes, of which less is nearer to the goal. ``unit``: of its value, for people; ``least_gain``: of a
     move that is worth a disturbance, unless somebody says otherwise."""
 

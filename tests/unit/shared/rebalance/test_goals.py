@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.rebalance.history import History, PastMove
+from shared.rebalance.history import MoveHistory, PastMove
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName
 from tests.builders import make_node, make_pod
@@ -109,8 +109,8 @@ def test_nobody_moves_twice_within_a_time_nor_back() -> None:
     there = world(nodes, pods)
     past = tuple(PastMove("default/ReplicaSet:web", "b", "a", NOW - 60.0, f"uid-p{i}") for i in range(3))
     assert planned(there, GoalName.LOAD).moves
-    assert planned(there, GoalName.LOAD, history=History(past[:1], again_after_s=3600.0)).moves == ()
-    old = planned(there, GoalName.LOAD, history=History(past, again_after_s=30.0))
+    assert planned(there, GoalName.LOAD, history=MoveHistory(past[:1], again_after_s=3600.0)).moves == ()
+    old = planned(there, GoalName.LOAD, history=MoveHistory(past, again_after_s=30.0))
     assert old.moves
 
 
@@ -128,7 +128,7 @@ def test_a_pod_does_not_come_back_to_the_node_that_it_was_moved_from() -> None:
     """descheduler #424: what evicts and what scores disagree, so the pod comes back; here its workload may not."""
     nodes = [make_node(name).allocatable(cpu="4") for name in "ab"]
     there = world(nodes, [owned("w-new", "a", "1"), owned("x", "a", "2")])
-    back = History((PastMove("default/ReplicaSet:web", "b", "a", NOW - 10.0, "uid-gone"),))
+    back = MoveHistory((PastMove("default/ReplicaSet:web", "b", "a", NOW - 10.0, "uid-gone"),))
     assert planned(there, GoalName.LOAD, history=back).moves == ()
 
 
@@ -160,7 +160,7 @@ def test_caps_hold_and_are_named(caps: Caps, most: int, word: str) -> None:
 
 def test_the_last_hours_moves_count_against_the_cap_per_hour() -> None:
     nodes = [make_node(name).allocatable(cpu="16", memory="64Gi") for name in "abcd"]
-    past = History(tuple(PastMove("default/Job:x", "a", "b", NOW - 60.0 * i) for i in range(3)), again_after_s=1.0)
+    past = MoveHistory(tuple(PastMove("default/Job:x", "a", "b", NOW - 60.0 * i) for i in range(3)), again_after_s=1.0)
     there = world(nodes, [owned(f"p{i}", "a", "1") for i in range(12)])
     assert len(planned(there, GoalName.LOAD, caps=Caps(per_hour=4), history=past).moves) == 1
 

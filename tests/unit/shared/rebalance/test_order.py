@@ -10,10 +10,10 @@ import pytest
 from shared.model.cluster_objects import DisruptionBudget
 from shared.rebalance.components import components
 from shared.rebalance.limits import Caps
-from shared.rebalance.order import Ordered, Ordering
-from shared.rebalance.planner import Situation
+from shared.rebalance.order import MoveOrdering, OrderedMoves
+from shared.rebalance.planner import ClusterSituation
 from shared.rebalance.search import Wish
-from shared.rebalance.trial import Trial
+from shared.rebalance.trial import ClusterTrial
 from tests.builders import NodeBuilder, make_node
 from tests.unit.shared.rebalance.worlds import budget, owned, world
 
@@ -21,20 +21,20 @@ FREE = Caps(at_once=0, workload_part=1.0)
 
 
 def ordered(
-    there: Situation, moves: dict[str, str], *, budgets: Sequence[DisruptionBudget] = (), caps: Caps = FREE
-) -> Ordered:
-    trial = Trial(there.state)
+    there: ClusterSituation, moves: dict[str, str], *, budgets: Sequence[DisruptionBudget] = (), caps: Caps = FREE
+) -> OrderedMoves:
+    trial = ClusterTrial(there.state)
     row_of, by_name = trial.table.row_of, {one.pod.name: one for one in there.residents}
     wishes = [
         Wish(by_name[name], row_of[by_name[name].pod.node_name], row_of[target], 1.0) for name, target in moves.items()
     ]
     copies = Counter(one.workload for one in there.residents)
-    found = Ordering(trial, budgets, caps, copies).run(wishes)
+    found = MoveOrdering(trial, budgets, caps, copies).run(wishes)
     trial.undo(0)
     return found
 
 
-def names(found: Ordered) -> list[set[str]]:
+def names(found: OrderedMoves) -> list[set[str]]:
     return [{step.wish.resident.pod.name for step in batch} for batch in found.batches]
 
 

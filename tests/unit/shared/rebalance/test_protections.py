@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.kube.standing_pods import StandingPod
-from shared.rebalance.history import History
+from shared.kube.standing_pods import SourcedPod
+from shared.rebalance.history import MoveHistory
 from shared.rebalance.protections import Protections, protected
 from shared.rebalance.residents import resident_from_api
 from tests.builders import PodBuilder
@@ -16,8 +16,8 @@ from tests.unit.shared.rebalance.worlds import NOW, budget, owned
 
 
 def reason(pod: PodBuilder, rules: Protections | None = None, *, budgets: Any = ()) -> str:
-    one = resident_from_api(msgspec.convert(pod.json, StandingPod))
-    return protected([one], budgets, rules or Protections(), History(), NOW).get(one.uid, "")
+    one = resident_from_api(msgspec.convert(pod.json, SourcedPod))
+    return protected([one], budgets, rules or Protections(), MoveHistory(), NOW).get(one.uid, "")
 
 
 def changed(**spec: Any) -> PodBuilder:

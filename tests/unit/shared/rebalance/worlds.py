@@ -1,4 +1,4 @@
-"""Small clusters for plans: nodes and pods by builders, as a ``Situation``."""
+"""Small clusters for plans: nodes and pods by builders, as a ``ClusterSituation``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from shared.kube.standing_pods import StandingPod
+from shared.kube.standing_pods import SourcedPod
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.rebalance.limits import Caps
-from shared.rebalance.plan import GoalName, Plan
-from shared.rebalance.planner import Asked, Situation, plan
+from shared.rebalance.plan import GoalName, MovePlan
+from shared.rebalance.planner import ClusterSituation, PlanRequest, plan
 from shared.rebalance.residents import resident_from_api
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import NodeBuilder, PodBuilder, make_pod
@@ -43,33 +43,33 @@ def world(
     waiting: Sequence[PodBuilder] = (),
     budgets: Sequence[DisruptionBudget] = (),
     used: dict[str, tuple[float, float]] | None = None,
-) -> Situation:
+) -> ClusterSituation:
     state = ClusterState()
     for node in nodes:
         state.upsert_node(node.node())
-    residents = [resident_from_api(msgspec.convert(pod.json, StandingPod)) for pod in pods]
+    residents = [resident_from_api(msgspec.convert(pod.json, SourcedPod)) for pod in pods]
     for one in residents:
         state.observe(one.pod)
     state.budgets.extend(budgets)
-    return Situation(state, tuple(residents), tuple(pod.pod() for pod in waiting), used or {})
+    return ClusterSituation(state, tuple(residents), tuple(pod.pod() for pod in waiting), used or {})
 
 
-def planned(there: Situation, goal: GoalName, **more: Any) -> Plan:
+def planned(there: ClusterSituation, goal: GoalName, **more: Any) -> MovePlan:
     """The plan; the cluster must be as it was."""
     caps = more.pop("caps", Caps(at_once=0, workload_part=1.0))
     before = [(one.uid, account_of(there, one.uid)) for one in there.residents]
-    found = plan(there, Asked(goal, caps=caps, **more), NOW)
+    found = plan(there, PlanRequest(goal, caps=caps, **more), NOW)
     assert [(one.uid, account_of(there, one.uid)) for one in there.residents] == before
     assert list(there.state.validate()) == []
     return found
 
 
-def account_of(there: Situation, uid: str) -> str:
+def account_of(there: ClusterSituation, uid: str) -> str:
     account = there.state.cache.accounts.get(uid)
     return account.node_name if account else ""
 
 
-def after(there: Situation, found: Plan) -> Situation:
+def after(there: ClusterSituation, found: MovePlan) -> ClusterSituation:
     """The cluster with the moves made: the same pods, elsewhere."""
     by_uid = {one.uid: one for one in there.residents}
     for move in found.moves:
@@ -78,9 +78,9 @@ def after(there: Situation, found: Plan) -> Situation:
         there.state.forget(one.uid)
         there.state.observe(pod)
         by_uid[move.uid] = msgspec.structs.replace(one, pod=pod)
-    return Situation(there.state, tuple(by_uid.values()), there.waiting, there.used)
+    return ClusterSituation(there.state, tuple(by_uid.values()), there.waiting, there.used)
 
 
-def places(found: Plan) -> dict[str, str]:
+def places(found: MovePlan) -> dict[str, str]:
     """Where each moved pod is in the end."""
     return {move.name: move.target for move in found.moves}
