@@ -19,8 +19,9 @@ import msgspec
 from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
+from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
-from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
 from twin.kinds.devices.claim_status import keep_device_status, validate_claim_status
@@ -243,6 +244,26 @@ class FakeKube:
         else:
             self.drop_object(DEVICE_CLAIMS, key)
 
+    def patch_reservation(self, key: str, patch: Mapping[str, Any]) -> None:
+        """PATCH reservations/NAME/status, merge, by its preconditions."""
+        before = self.objects.get(RESERVATIONS.plural, {}).get(key)
+        if before is None:
+            raise KubeRejected(f"reservations {key!r} not found", status=404, reason="NotFound")
+        for name in ("uid", "resourceVersion"):
+            if self.check_preconditions and patch["metadata"][name] != before["metadata"][name]:
+                raise KubeRejected(f"{name} in precondition", status=409, reason="Conflict")
+        after = copy(before)
+        after["status"] = {**after.get("status", {}), **copy(patch["status"])}
+        if after != before:
+            self.put_object(RESERVATION_KIND, after)
+
+    def delete_reservation(self, key: str, uid: str) -> None:
+        """DELETE reservations/NAME."""
+        found = self.objects.get(RESERVATIONS.plural, {}).get(key)
+        if found is None or (uid and uid != found["metadata"]["uid"]):
+            raise KubeRejected(f"reservations {key!r} not found", status=404, reason="NotFound")
+        self.drop_object(RESERVATION_KIND, key)
+
     def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
         """DELETE, or an eviction that no budget forbids, of a pod that ends at once. ``uid``: the precondition."""
         pod = self.pods.get(f"{namespace}/{name}")
@@ -318,7 +339,8 @@ class AsyncKube:
         return True
 
     async def list(self, resource: Resource[Any], *, timeout_s: float = 60.0) -> ObjectList[Any]:
-        stored = {"pods": self.server.pods, "nodes": self.server.nodes}.get(resource.plural, {})
+        others = self.server.objects.get(resource.plural, {})
+        stored = {"pods": self.server.pods, "nodes": self.server.nodes}.get(resource.plural, others)
         items = tuple(msgspec.convert(item, resource.type) for item in stored.values())
         return ObjectList(items, str(self.server.revision))
 
@@ -386,6 +408,8 @@ class AsyncKube:
     ) -> None:  # fmt: skip
         if resource is EVENTS:
             await self._call("patch", lambda: self._continue(name, patch))
+        elif resource is RESERVATIONS and isinstance(patch, Mapping):
+            await self._call("patch", lambda: self.server.patch_reservation(f"{namespace}/{name}", patch))
         else:
             await self._call("patch", lambda: self.server.patch_status(namespace, name, patch))
 
@@ -398,6 +422,8 @@ class AsyncKube:
     ) -> None:  # fmt: skip
         if resource is DEVICE_CLAIMS.resource:
             await self._call("create", lambda: self.server.create_claim(body))
+        elif resource is RESERVATIONS:
+            await self._call("create", lambda: self.server.put_object(RESERVATION_KIND, copy(body)))
         else:
             assert resource is EVENTS, "FakeKube.add_pod and add_node make the rest"
             await self._call("create", lambda: self._record(body))
@@ -409,6 +435,8 @@ class AsyncKube:
         def act() -> None:
             if resource is DEVICE_CLAIMS.resource:
                 self.server.delete_claim(f"{namespace}/{name}", uid, resource_version)
+            elif resource is RESERVATIONS:
+                self.server.delete_reservation(f"{namespace}/{name}", uid)
             else:
                 assert resource is PODS, "FakeKube.remove_node takes a node away"
                 self.server.delete_pod(namespace, name, uid)

@@ -23,7 +23,7 @@ from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.scheduling_kinds import BINDER_KINDS
+from shared.kube.scheduling_kinds import BINDER_KINDS, RESERVATION_KIND
 from shared.runtime.kube.heir import Heir
 from shared.runtime.kube.watches import Post, Watches
 from shared.runtime.leading import Begun, on_cluster, stand
@@ -36,11 +36,14 @@ from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.shards import follow_shards, read_shards
 from shared.scheduling.shards import Shards
 
+FOLLOWED = (*BINDER_KINDS, RESERVATION_KIND)
+"""The kinds beside pods and nodes that a leader watches."""
+
 
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "binder", admin_of) as (runtime, api, admin):
-        watches = Watches(api, BINDER_KINDS)
+        watches = Watches(api, FOLLOWED)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
 
@@ -86,7 +89,7 @@ def _core(term: int, runtime: Runtime[BinderSettings], shards: Shards) -> Binder
         runtime.keys,
         shard=settings.shard,
         shards=shards,
-        kinds=[kind.name for kind in BINDER_KINDS],
+        kinds=[kind.name for kind in FOLLOWED],
         epoch=time.time() - boottime(),
         rng=Random(os.urandom(16)),
     )
@@ -150,4 +153,5 @@ async def _begin(
 
     nodes = watches.follow_nodes(shell.post, drop_malformed=True, attended=learned is not None)
     objects = [watches.follow_objects(kind, shell.post) for kind in BINDER_KINDS]
-    return shell, [shell.run(), see_shards(), nodes, see_pods(), *objects]
+    reserved = watches.follow_reservations(shell.post)
+    return shell, [shell.run(), see_shards(), nodes, see_pods(), reserved, *objects]

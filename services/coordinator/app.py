@@ -53,7 +53,14 @@ from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.latency_targets import LatencyTarget
 from shared.kube.resources import NAMESPACES, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import (
+    GROUP_KINDS,
+    JOBS,
+    LATENCY_TARGET_KIND,
+    QUEUE_KIND,
+    RESERVATION_KIND,
+    SCHEDULING_KINDS,
+)
 from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.agent.following import follow_learner, follow_policies
@@ -83,7 +90,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND)
+FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND, RESERVATION_KIND)
 """The kinds beside pods and nodes that a leader watches."""
 
 
@@ -339,8 +346,9 @@ async def begin(
         *(
             watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
             for kind in FOLLOWED
-            if kind not in (JOBS, LATENCY_TARGET_KIND)
+            if kind not in (JOBS, LATENCY_TARGET_KIND, RESERVATION_KIND)
         ),
+        watches.follow_reservations(shell.post),
         jobs.follow(watches),
         follow_agents(store, keys, shell.post, otherwise=[embedded.record] if embedded is not None else []),
         measuring.follow(

@@ -9,7 +9,7 @@ import structlog
 from services.coordinator.core.core import Core
 from services.coordinator.settings import CoordinatorSettings
 from shared.adapters.kube.api import KubeClient
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, RESERVATION_KIND, SCHEDULING_KINDS
 from shared.policy.registry import ref_of
 from shared.ports import Store
 from shared.runtime.kube.heir import Heir
@@ -39,7 +39,7 @@ def core_of(term: int, settings: CoordinatorSettings, shards: Shards) -> Core:
         rng=Random(settings.seed),
         settings=settings.core(),
         shards=shards,
-        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
+        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND)],
     )
 
 

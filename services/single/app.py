@@ -21,7 +21,6 @@ from services.binder import app as binder
 from services.coordinator import app as coordinator
 from services.single.settings import SingleSettings
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leading import Faces, on_cluster
 from shared.runtime.lease.thread import LeaseThread
@@ -41,7 +40,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "single", Both) as (runtime, api, both):
         deciding, binding = both.deciding, both.binding
-        watches = Watches(api, coordinator.FOLLOWED, BINDER_KINDS, images=True, patience_s=settings.lease_ttl_s)
+        watches = Watches(api, coordinator.FOLLOWED, binder.FOLLOWED, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)
         turn = asyncio.Event()
 

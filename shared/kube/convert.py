@@ -50,6 +50,7 @@ from shared.model.pod import (
 )
 from shared.model.qos import Qos
 from shared.model.relations import Relations
+from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
 
@@ -85,6 +86,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
     pending, owner = not spec.node_name, owner_of(meta)
     workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
+    takes = "" if pending else annotations.get(RESERVATION_ANNOTATION, "")
     asks = None
     if spec.resource_claims and not invalid:
         try:
@@ -113,7 +115,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         relations=relations,
         start_time=status.start_time or "",
         images=images if pending else (),
-        owner=owner if pending else ("", "", ""),
+        owner=owner if pending or takes or KEEP_ROOM_ANNOTATION in annotations else ("", "", ""),
         never_preempts=spec.preemption_policy == "Never",
         preempted=preempted,
         preemptible=annotations.get(PREEMPTIBLE_ANNOTATION) != "false",
@@ -126,8 +128,19 @@ def pod_from_api(pod: api.Pod) -> Pod:
         qos=qos,
         qos_doubt=doubt,
         offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
+        takes=takes,
+        keep_room_s=_whole_seconds(annotations[KEEP_ROOM_ANNOTATION]) if KEEP_ROOM_ANNOTATION in annotations else 0,
     )
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
+
+
+MOST_KEPT_S = 3600
+
+
+def _whole_seconds(text: str) -> int:
+    """At most an hour; 0, as if nothing was said, for what is no number of seconds."""
+    text = text.removesuffix("s")
+    return min(int(text), MOST_KEPT_S) if text.isdecimal() else 0
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
 from shared.kube.node_topology import NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1, topology_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
 from shared.kube.queues import QUEUES, queue_from_api
+from shared.kube.reservations import RESERVATIONS, reserve_pod_from_api
 from shared.kube.resources import NAMESPACES, Resource
 
 
@@ -127,6 +128,9 @@ QUEUE_KIND = SchedulingKind(QUEUES, queue_from_api)
 
 LATENCY_TARGET_KIND = SchedulingKind(LATENCY_TARGETS, latency_target_from_api)
 """What agents try the latency of: the coordinator's, where its definition was applied."""
+
+RESERVATION_KIND = SchedulingKind(RESERVATIONS, reserve_pod_from_api)
+"""Room that is kept: coordinator's and binder's, where its definition was applied; each is told as its reserve pod."""
 
 GROUP_KINDS = (NATIVE_GROUPS, PLUGINS_GROUPS, JOBS)
 """What pods are grouped by: the coordinator's too. None of them is served by every cluster."""

@@ -9,6 +9,7 @@ from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
 from shared.model.offline import OfflineTerms
 from shared.model.qos import Qos
 from shared.model.relations import Relations
+from shared.model.reservation import Reservation
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -42,7 +43,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``condition``: (status, reason, message) of PodScheduled as last written, so that an unchanged reason costs no
     write. ``devices``: what the annotation names. ``invalid``: why the pod cannot be scheduled as it is written.
     ``relations``: what it demands of other pods, domains and volumes. ``start_time``: RFC 3339 in UTC, "" before it
-    starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only.
+    starts. ``images`` and ``owner`` (apiVersion, kind, name of the controlling owner) are kept of pending pods only,
+    ``owner`` also of those that took or leave room that is kept.
     ``never_preempts``: preemptionPolicy Never. ``preempted``: a scheduler marked it as its victim.
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
@@ -54,6 +56,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     ``qos``: which side of the pool it is on; ``qos_doubt``: what of it contradicts that, for people; "": nothing.
     ``offline``: how an offline pod gives way; None: it is not offline.
+    ``reserves``: of a reserve pod, for whom its room is kept; ``takes``: uid of the Reservation whose room a bound pod
+    took; ``keep_room_s``: for so long what it leaves is kept for the next pod of its controller.
     """
 
     uid: str
@@ -92,6 +96,9 @@ class Pod(Struct, frozen=True, gc=False):
     qos: Qos = Qos.ONLINE
     qos_doubt: str = ""
     offline: OfflineTerms | None = None
+    reserves: Reservation | None = None
+    takes: str = ""
+    keep_room_s: int = 0
 
     @property
     def key(self) -> str:

@@ -241,7 +241,7 @@ class ViewAck(Message, frozen=True, tag=4):
 
 class Placement(Struct, frozen=True, array_like=True, gc=False):
     """Pod to node. ``alternatives``: next-best nodes to try before giving the unit back; ``waited_us``: since the
-    coordinator saw the pod."""
+    coordinator saw the pod; ``reservation``: uid of that whose room on the node it is to have."""
 
     unit: Count
     uid: Text
@@ -254,6 +254,7 @@ class Placement(Struct, frozen=True, array_like=True, gc=False):
     policy_version: Count = 0
     score: Micros = 0
     waited_us: Count = 0
+    reservation: Text = ""
 
 
 class EvictionReason(IntEnum):

@@ -29,7 +29,8 @@ class IntentClaim(msgspec.Struct, frozen=True):
 
 class IntentPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pod of an intent. ``rv``: the resourceVersion its Binding will name; ``devices``: GPU devices picked;
-    ``unit``: a member's own number, 0 for the only pod of a unit; ``claims``: of devices."""
+    ``unit``: a member's own number, 0 for the only pod of a unit; ``claims``: of devices; ``reservation``: uid of that
+    whose room it is to have."""
 
     uid: str
     ns: str
@@ -39,6 +40,7 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     unit: int = 0
     claims: tuple[IntentClaim, ...] = ()
+    reservation: str = ""
 
     @property
     def named(self) -> int:

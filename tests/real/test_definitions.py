@@ -26,6 +26,10 @@ ONE_CONTAINER = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 OBJECTS: dict[str, list[Json]] = {
     "Queue": [{}, {"parent": "above", "weight": 2}, {"guaranteed": {"cpu": 1}, "lendingLimit": {"cpu": "500m"}}],
     "LatencyTarget": [{"host": "127.0.0.1", "port": 80}],
+    "Reservation": [
+        {"resources": {"cpu": 2, "memory": "4Gi"}, "owners": [{"controller": {"kind": "Deployment", "name": "web"}}]},
+        {"template": ONE_CONTAINER, "owners": [{"pod": "web-0"}], "ttlSeconds": 60, "nodes": {"names": ["n1"]}},
+    ],
     "TrainingJob": [
         {"template": ONE_CONTAINER},
         {"template": ONE_CONTAINER, "workers": {}},

@@ -19,11 +19,12 @@ from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
 from shared.agent.core import AgentCore
 from shared.errors import WireError
+from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
 from shared.ports import CreateRevisionIs, Delete, Put
-from shared.runtime.kube.watches import node_events, object_events, pod_events
+from shared.runtime.kube.watches import node_events, object_events, pod_events, reservation_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.turns import Log, Stop
 from shared.wire.codec import decode, encode
@@ -120,7 +121,11 @@ class MeshWorld(World):
         stored = {KEYS.intent(key): kv.intent for key, kv in self.stored().items()}
         coordinator.open_intents = set(stored)
         intents = tuple(
-            seen.IntentRecord(key, tuple((pod.uid, pod.node) for pod in intent.pods))
+            seen.IntentRecord(
+                key,
+                tuple((pod.uid, pod.node) for pod in intent.pods),
+                tuple((pod.uid, pod.reservation) for pod in intent.pods if pod.reservation),
+            )
             for key, intent in stored.items()
             if intent is not None
         )
@@ -221,7 +226,9 @@ class MeshWorld(World):
         events: list[seen.Event] = []
         for revision, plural, event in [e for e in self.kube.history if e[0] > coordinator.seen][:count]:
             coordinator.seen = revision
-            if plural in KINDS:
+            if plural == RESERVATION_KIND.name:
+                events += reservation_events([event])
+            elif plural in KINDS:
                 events += object_events(KINDS[plural], [event])
             else:
                 events += pod_events([event]) if plural == "pods" else node_events([event])

@@ -333,6 +333,8 @@ class BinderCore:
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
+            if pod.reserves is not None:
+                self.cycle.reservation_shown(pod.uid)
             if pod.finished:
                 self.cycle.room_left(pod.uid)
             elif pod.terminating:
@@ -464,6 +466,7 @@ class BinderCore:
             gang=gang_key,
             placement=placement,
             lend=lend,
+            reservation=placement.reservation,
         )
         if loan is not None:
             binding.loan, binding.rv, binding.devices = loan, loan.resource_version, tuple(loan.devices)

@@ -28,6 +28,7 @@ from shared.model import cluster_events
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
+from shared.model.reservation import RESERVATION_ANNOTATION
 from shared.model.unit import cause_id
 from shared.ports import BindRequest
 from shared.turns import Tick
@@ -120,6 +121,8 @@ class InFlightBinding:
     loan: Loan | None = None
     """What another shard's binder keeps for it, where its node is of that shard."""
     devices: tuple[int, ...] = ()
+    reservation: str = ""
+    """The uid of the Reservation whose room on its node it is to have; "": of none."""
     pod_class: PodClass | None = None
     checked_node: Node | None = None
     """The node as it was when it was found to take the unit."""
@@ -135,6 +138,8 @@ class InFlightBinding:
     bind_us: int = 0
     room_until: float = 0.0
     """While its candidates are full, and somebody leaves one of them, it waits for that room until then."""
+    reservation_until: float = 0.0
+    """Until then it waits for the reservation to be shown where it was bound just now."""
     told: bool = False
     """Its pod says that it waits for its volumes."""
     selected: set[str] = field(default_factory=set)
@@ -166,13 +171,15 @@ class InFlightBinding:
             annotations[POLICY_ANNOTATION] = self.policy
         if self.devices:
             annotations[DEVICES_ANNOTATION] = ",".join(map(str, self.devices))
+        if self.reservation:
+            annotations[RESERVATION_ANNOTATION] = self.reservation
         return BindRequest(self.namespace, self.name, self.uid, self.rv, self.node, annotations)
 
     def entry(self, unit: int = 0) -> IntentPod:
         """The pod as its intent names it."""
         return IntentPod(
             uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices,
-            unit=unit, claims=self.claims,
+            unit=unit, claims=self.claims, reservation=self.reservation,
         )  # fmt: skip
 
     def intent(self, term: int, shard: str) -> Intent:

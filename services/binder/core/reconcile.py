@@ -92,6 +92,7 @@ class Reconciler:
         accounts = state.cache.accounts
         odd = {uid for uid, pod in bound.items() if uid not in accounts or accounts[uid].node_name != pod.node}
         odd |= {uid for uid, account in accounts.items() if account.assumed_at is None and uid not in bound}
+        odd -= state.cluster.reserved.standing.keys() - accounts.keys()  # whose room a pod has taken
         for uid in sorted(odd & self._suspects):
             state.stats.cache_suspects += 1
             state.log("cache_differs", level="error", pod_uid=uid, listed=uid in bound, accounted=uid in accounts)

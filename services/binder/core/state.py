@@ -292,11 +292,23 @@ class State:
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it, on a node or finished."""
+        reserved = self.cluster.reserved
+        if pod.takes or pod.reserves is not None or reserved.taker_of:
+            self._observe_reserved(pod)
+            if pod.reserves is not None:
+                return
         self.cache.observe(pod)
         if pod.finished or not pod.node_name:
             self.cluster.index.drop(pod.uid)
         else:
             self.hold_volumes(pod, pod.node_name)
+
+    def _observe_reserved(self, pod: Pod) -> None:
+        """As ``ClusterState`` does. One that has ended gives back what it took."""
+        if pod.finished or not pod.node_name:
+            self.cluster.forget(pod.uid)
+        else:
+            self.cluster.observe_reserved(pod)
 
     def hold_volumes(self, pod: Pod, node_name: str) -> None:
         """Count the volumes of a pod that stands on a node; of others nothing but amounts is kept."""

@@ -46,6 +46,7 @@ def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> In
         gang=gang,
         devices=pod.devices,
         claims=pod.claims,
+        reservation=pod.reservation,
         inherited=True,
         loose=True,
     )

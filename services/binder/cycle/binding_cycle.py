@@ -76,6 +76,9 @@ class BindingCycle:
         if (pod.asks is not None or binding.extended) and (again_s := self._waits_for_devices(binding, pod)):
             self._state.paused[binding.uid] = self._state.now + again_s
             return
+        if binding.reservation and self._awaits_reservation(binding):
+            self._state.paused[binding.uid] = binding.reservation_until
+            return
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -104,6 +107,21 @@ class BindingCycle:
         if self.claims.busy and self.claims.unsettled(binding.uid, claim_keys(pod)):
             return settings.claims_again_s
         return 0.0
+
+    def _awaits_reservation(self, binding: InFlightBinding) -> bool:
+        """Whether the reservation is bound, and not shown yet: the coordinator's watch may be ahead."""
+        state, uid = self._state, binding.reservation
+        if uid in state.cluster.reserved.standing or uid not in state.cache.accounts:
+            return False
+        binding.reservation_until = binding.reservation_until or state.now + state.settings.await_pod_s
+        return state.now < binding.reservation_until
+
+    def reservation_shown(self, uid: str) -> None:
+        """A reservation is shown where it is, or as over: who waits for that is looked at again."""
+        state = self._state
+        for unit in state.paused:
+            if (binding := state.in_flight.get(unit)) is not None and binding.reservation == uid:
+                state.paused[unit] = state.now
 
     def _awaits_room(self, binding: InFlightBinding, full: tuple[str, ...]) -> bool:
         """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""

@@ -113,6 +113,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     placement = binding.placement
     candidates = (placement.node, *placement.alternatives) if placement is not None else (binding.node,)
     binding.conflicts, binding.reason, full, outcome = 0, "", list[str](), Outcome.CONFLICT
+    counts_as = lift(state, binding, pod) if binding.reservation else pod.pod_class
     for node in candidates:
         rejection = check_node(state, pod, node)
         if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
@@ -120,7 +121,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
             if pod.extended and state.devices.name_taken(pod):
                 outcome = Outcome.REFUSED  # nor elsewhere, until somebody has done what it says
         if rejection is None:
-            account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
+            account = state.cache.assume(pod.uid, node, counts_as, state.now)
             state.hold_volumes(pod, node)
             binding.node, binding.devices, binding.pod_class = node, account.devices, pod.pod_class
             binding.rv = pod.resource_version
@@ -130,7 +131,18 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
             full.append(node)
         binding.conflicts += 1
         binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
+    state.cluster.leave_room(pod.uid)
     return Verdict(outcome, candidates[0], binding.reason, tuple(full))
+
+
+def lift(state: State, binding: InFlightBinding, pod: Pod) -> PodClass:
+    """Let the pod have the room that its plan or intent names, and say what it counts as; where nothing is kept for it
+    any more, or another took it, it goes there as any other pod may."""
+    counts_as = state.cluster.take_room(binding.reservation, pod)
+    if counts_as is None:
+        binding.reservation = ""
+        return pod.pod_class
+    return counts_as
 
 
 def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
@@ -153,6 +165,8 @@ def still_fits(state: State, binding: InFlightBinding, pod: Pod, *, zones: bool 
 
     For an inherited intent, and for a pod that changed after it was committed.
     """
+    if binding.reservation:
+        lift(state, binding, pod)
     rejection = check_node(state, pod, binding.node, zones=zones)
     if rejection is not None:
         return f"{binding.node}: {', '.join(rejection.reasons)}"[:512]
@@ -221,7 +235,8 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
 
 def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
-    state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
+    counts_as = lift(state, binding, pod) if binding.reservation else pod.pod_class
+    state.cache.assume(pod.uid, binding.node, counts_as, state.now, devices=binding.devices)
     state.hold_volumes(pod, binding.node)
     binding.extended = bool(pod.extended)
     if pod.asks is not None:

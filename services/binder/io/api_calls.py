@@ -30,22 +30,25 @@ from services.binder.core.events import (
     PodReadFailed,
 )
 from services.binder.core.instructions import Bind, Evict, FreeClaim, MarkPod, PatchObject, ReadPod, WriteClaim
-from services.binder.io.evict import evict
+from services.binder.io.evict import evict, give_up_reservation
 from shared.errors import KubeError, KubeRejected, LeadershipLost, ObjectError
 from shared.kube.convert import pod_from_api
 from shared.kube.convert_devices import PROTECTION, claim_from_api
 from shared.kube.resources import PLACED_PODS, PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, STORAGE_KINDS
 from shared.model.devices import ExtendedClaim
-from shared.model.pod import FINISHED_PHASES
+from shared.model.pod import DEVICES_ANNOTATION, FINISHED_PHASES
+from shared.model.reservation import reservation_of
 from shared.ports import BindRequest, KubeApi
-from shared.runtime.kube import claims, made_claims
+from shared.runtime.kube import claims, made_claims, reservations
 from shared.runtime.kube.claims import ClaimName
+from shared.runtime.kube.reservations import ReservationName
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.leader_shell import Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
+from shared.scheduling.reasons import SCHEDULER_ERROR
 
 
 class ApiCalls:
@@ -94,7 +97,10 @@ class ApiCalls:
         try:
             if bind.tells:
                 request = await self._told(request, bind.extended)
-            await self._api.bind(request, timeout_s=self._bind_timeout_s)
+            if name := reservation_of(request.name):
+                await self._take_node(request, name)
+            else:
+                await self._api.bind(request, timeout_s=self._bind_timeout_s)
         except KubeRejected as error:
             self._log.info(
                 "binding_refused", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id,
@@ -120,6 +126,14 @@ class ApiCalls:
         self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
         self._post((BindingAccepted(request.uid, attempt),))
 
+    async def _take_node(self, request: BindRequest, name: str) -> None:
+        """What a Binding is to a pod, to a reservation."""
+        devices = request.annotations.get(DEVICES_ANNOTATION, "")
+        await reservations.take_node(
+            self._api, ReservationName(request.namespace, name, request.uid), version=request.resource_version,
+            node=request.node_name, devices=devices,
+        )  # fmt: skip
+
     async def _told(self, request: BindRequest, claim: ExtendedClaim | None) -> BindRequest:
         """The pod's status tells of the claim for its extended resources; the Binding names the version by that. It is
         written by the resourceVersion in the intent, as the Binding would be: who marks the pod refuses both."""
@@ -142,6 +156,10 @@ class ApiCalls:
     async def read(self, read: ReadPod) -> None:
         """Answers ``PodRead`` or ``PodReadFailed``."""
         try:
+            if name := reservation_of(read.name):
+                shown = await reservations.look(self._api, ReservationName(read.namespace, name, read.uid))
+                self._post((PodRead(read.uid, shown),))
+                return
             found = await self._api.get(PODS, namespace=read.namespace, name=read.name)
         except KubeError as error:
             self._log.warning("pod_unread", pod_uid=read.uid, error=error)
@@ -153,10 +171,15 @@ class ApiCalls:
     async def mark(self, mark: MarkPod) -> None:
         """Answers ``PodMarked``; a pod that is bound or gone is not marked."""
         try:
-            done = await mark_unscheduled(
-                self._api, namespace=mark.namespace, name=mark.name, uid=mark.uid, reason="SchedulerError",
-                message=mark.message, shown=FIRST if mark.told else NOTHING,
-            )  # fmt: skip
+            if name := reservation_of(mark.name):
+                done = await reservations.mark(
+                    self._api, ReservationName(mark.namespace, name, mark.uid), SCHEDULER_ERROR, mark.message
+                )
+            else:
+                done = await mark_unscheduled(
+                    self._api, namespace=mark.namespace, name=mark.name, uid=mark.uid, reason=SCHEDULER_ERROR,
+                    message=mark.message, shown=FIRST if mark.told else NOTHING,
+                )  # fmt: skip
         except KubeError as error:
             self._log.warning("pod_unmarked", pod_uid=mark.uid, error=error)
             self._post((PodMarked(mark.uid, done=False),))
@@ -166,7 +189,10 @@ class ApiCalls:
     async def evict(self, asked: Evict, scheduler_name: str, may_act: Callable[[], Awaitable[bool]]) -> None:
         """Answers ``Evicted``. ``may_act``: whether the plan's terms still hold, as etcd says."""
         self._failpoints.reach("before_evict")
-        result = await evict(self._api, asked.eviction, scheduler_name=scheduler_name, may_act=may_act)
+        if reservation_of(asked.eviction.name):
+            result = await give_up_reservation(self._api, asked.eviction, may_act=may_act)
+        else:
+            result = await evict(self._api, asked.eviction, scheduler_name=scheduler_name, may_act=may_act)
         self._post((Evicted(asked.plan, result),))
 
     async def patch_object(self, write: PatchObject) -> None:
@@ -247,6 +273,8 @@ class ApiCalls:
                         meta, node = pod.metadata, pod.spec.node_name
                         if node and pod.status.phase not in FINISHED_PHASES:
                             bound[meta.uid] = BoundPod(meta.namespace or "", meta.name, node)
+            for reserve in await reservations.standing(self._api):
+                bound[reserve.uid] = BoundPod(reserve.namespace, reserve.name, reserve.node_name)
         except KubeError as error:
             self._log.info("compare_skipped", error=error)
             return

@@ -29,7 +29,10 @@ import structlog
 
 from shared.errors import KubeError, KubeRejected
 from shared.kube.resources import PODS
+from shared.model.reservation import ReservationPhase, reservation_of
 from shared.ports import KubeApi
+from shared.runtime.kube import reservations
+from shared.runtime.kube.reservations import ReservationName
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 log = structlog.get_logger()
@@ -78,6 +81,27 @@ async def evict(
     except KubeError as error:
         return await _read_back(api, eviction, str(error)[:256])
     log.info("pod_evicted", pod_uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
+    return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
+
+
+async def give_up_reservation(
+    api: KubeApi, eviction: Eviction, *, may_act: Callable[[], Awaitable[bool]]
+) -> EvictionResult:
+    """As ``evict``, of room that a Reservation keeps: it fails, and says for whom. Whoever took it stays."""
+    where = ReservationName(eviction.namespace, reservation_of(eviction.name), eviction.uid)
+    try:
+        if not await may_act():
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")
+        found = await reservations.look(api, where)
+        if found is None or found.finished:
+            return EvictionResult(eviction.uid, EvictionOutcome.GONE)
+        await reservations.end(
+            api, where, version=found.resource_version, phase=ReservationPhase.FAILED, reason="Preempted",
+            message=f"given up on {eviction.node} for a pod of higher priority ({eviction.preemptor})",
+        )  # fmt: skip
+    except KubeError as error:  # a refusal too: somebody else was writing, and it is asked again
+        return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, str(error)[:256])
+    log.info("reservation_given_up", uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
     return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
 
 

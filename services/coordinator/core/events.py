@@ -25,6 +25,8 @@ class IntentRecord(Struct, frozen=True):
 
     key: str
     pods: tuple[tuple[str, str], ...]
+    reservations: tuple[tuple[str, str], ...] = ()
+    """(uid, reservation) of those that are to have room that is kept."""
 
 
 class AgentsChanged(Struct, frozen=True):

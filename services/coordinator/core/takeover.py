@@ -34,6 +34,7 @@ class Takeover:
         self._early: dict[str, tuple[Pod, float]] = {}
         self._intents: dict[str, IntentRecord] = {}
         self._node_of: dict[str, str] = {}
+        self._reservation_of: dict[str, str] = {}
         self._ask_at: dict[str, float] = {}
         self.held: dict[str, Pod] = {}
         """The pods of open inherited intents, by uid."""
@@ -61,6 +62,7 @@ class Takeover:
         self.listed("intents")
         self._intents = {intent.key: intent for intent in intents}
         self._node_of = {uid: node for intent in intents for uid, node in intent.pods}
+        self._reservation_of = dict(pair for intent in intents for pair in intent.reservations)
         self._state.stats.inherited_intents = len(intents)
 
     def ready(self) -> bool:
@@ -101,7 +103,9 @@ class Takeover:
             if early is not None:
                 pod = state.devices.described(early[0]) if early[0].extended else early[0]
                 self.held[uid] = pod
-                state.cluster.assume(pod, node, state.now)
+                reservation = self._reservation_of.get(uid, "")
+                counts_as = state.cluster.take_room(reservation, pod) if reservation else None
+                state.cluster.assume(pod, node, state.now, counts_as=counts_as)
                 state.groups.send_away(uid)
         for uid in self.unwatched():  # the binder resolved it while lists were waited for
             self._ask_at[uid] = state.now

@@ -81,6 +81,7 @@ class Cycle:
         self._sampling = sampling
         self._failures = parts.failures
         self._ledger = ledger
+        self._requeuer = parts.requeuer
         self._taker = Taker(state, variants, parts.failures, parts.together)
         self._dispatcher = Dispatcher(state)
         self._promising = Promising(state, registry, variants)
@@ -136,6 +137,10 @@ class Cycle:
         state.work -= taken.work
         self.cut_short = taken.cut_short
         self._held_up = taken.held_up
+        if taken.seated:
+            for placement, pod in taken.seated:
+                self._requeuer.attempt_ended(pod.uid, placement.node)
+            self._ledger.open(taken.seated, 0)
         if not taken.classes:
             return False
         if self._variants.pointer is not None:

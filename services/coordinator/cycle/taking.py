@@ -18,12 +18,13 @@ from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES,
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.groups.failures import Examination, GroupFailures, Outlook
+from services.coordinator.reservations.seats import ReservedSeats
 from services.coordinator.rollout.variants import Variants
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
-from shared.wire.messages import MAX_UNITS
+from shared.wire.messages import MAX_UNITS, Placement
 
 WORK_IN_FULL = 10
 """Of the turn's work, of which a unit that no node takes costs one: what the first of a class that no node takes costs,
@@ -69,6 +70,8 @@ class Taken:
     """Whether such a class is in it."""
     held_up: bool = False
     """The next unit must be asked of all: nobody after it is taken."""
+    seated: list[tuple[Placement, Pod]] = field(default_factory=list)
+    """Units that are assumed in room that was kept for them: nobody is asked about those."""
 
 
 @dataclass(slots=True)
@@ -96,6 +99,7 @@ class Taker:
         self._variants = variants
         self._failures = failures
         self._together = together
+        self._reserved = ReservedSeats(state, failures.conflicts)
         self.classes = Classes()
         self.examination: Examination | None = None
         """Of a group that was taken, and is not judged yet."""
@@ -153,6 +157,10 @@ class Taker:
         state, constraints = self._state, self._state.constraints
         self.units += 1
         unit = Unit(self.units, pod, state.queue.entries[pod.uid].able_since)
+        if state.cluster.reserved.standing and (seated := self._reserved.seat(unit)) is not None:
+            taken.seated.append((seated, pod))
+            taken.work += WORK_IN_FULL
+            return True
         template = constraints.template(pod)
         judged = self._judge(pod, template)
         offered = taken.classes.get(judged.known.id)

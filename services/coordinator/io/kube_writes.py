@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, PodFetched
 from services.coordinator.core.instructions import (
@@ -33,11 +34,15 @@ from services.coordinator.status.event_recorder import Recorder, Series
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.convert import pod_from_api
 from shared.kube.events import event_body, micro_time
+from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
+from shared.model.reservation import reservation_of
 from shared.ports import Clock, KubeApi
+from shared.runtime.kube import reservations
 from shared.runtime.kube.claims import ClaimName, deallocate_claim
 from shared.runtime.kube.made_claims import delete_claim
+from shared.runtime.kube.reservations import ReservationName
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 log = structlog.get_logger()
@@ -99,6 +104,8 @@ class KubeWrites:
             case FreeClaim():
                 self._start(self.free_claim(work))
             case EmitEvent():
+                if name := reservation_of(work.name):
+                    work = replace(work, name=name, regarding=(RESERVATIONS.api_version, RESERVATIONS.kind))
                 if not self.recorder.add(work, self._clock()) and not self._told_of_overload:
                     self._told_of_overload = True
                     log.warning("events_combined", waiting=self.recorder.waiting, reason=work.reason)
@@ -116,6 +123,11 @@ class KubeWrites:
     async def patch(self, work: PatchCondition) -> None:
         """Answers ``ConditionWritten`` or ``ConditionFailed``."""
         try:
+            if name := reservation_of(work.name):
+                where = ReservationName(work.namespace, name, work.uid)
+                await reservations.mark(self._api, where, work.reason, work.message)
+                self._post(ConditionWritten(work.uid))
+                return
             await mark_unscheduled(
                 self._api, namespace=work.namespace, name=work.name, uid=work.uid, reason=work.reason,
                 message=work.message, shown=FIRST if work.told else NOTHING, nominated=work.nominated,
@@ -145,6 +157,10 @@ class KubeWrites:
         """Answers ``PodFetched``."""
         async with self._lookups:
             try:
+                if name := reservation_of(work.name):
+                    where = ReservationName(work.namespace, name, work.uid)
+                    self._post(PodFetched(work.uid, await reservations.look(self._api, where)))
+                    return
                 found = await self._api.get(PODS, namespace=work.namespace, name=work.name)
             except KubeError as error:
                 log.info("lookup_failed", pod_uid=work.uid, error=error)

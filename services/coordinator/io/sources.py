@@ -120,4 +120,5 @@ def _intent(kv: KeyValue) -> IntentRecord:
     if intent is None:
         log.warning("intent_unreadable", key=kv.key)
         return IntentRecord(kv.key, ())
-    return IntentRecord(kv.key, tuple((pod.uid, pod.node) for pod in intent.pods))
+    reservations = tuple((pod.uid, pod.reservation) for pod in intent.pods if pod.reservation)
+    return IntentRecord(kv.key, tuple((pod.uid, pod.node) for pod in intent.pods), reservations)

@@ -20,7 +20,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
 from shared.kube.objects import Node, Pod
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.model import node as node_model
 from shared.model import pod as pod_model
 from shared.model.cluster_events import (
@@ -159,6 +159,11 @@ class Watches:
 
         await self.follow(kind, take)
 
+    async def follow_reservations(self, post: Post) -> None:
+        """Reservations, each as its reserve pod; eternal. Where they are not served there are none."""
+        read = self._reads[RESERVATION_KIND.name]
+        await self.follow(RESERVATION_KIND, lambda batch: post(reservation_events(batch, read=read)))
+
     async def follow(self, kind: SchedulingKind, deliver: Callable[[Batch[Any]], None]) -> None:
         """One of the other kinds as it comes; eternal."""
         await self._objects[kind.name].follow(deliver)
@@ -256,6 +261,31 @@ def node_events(
                 log.warning("node_malformed", node=event.object.name, error=event.object.error)
                 if event.deleted or drop_malformed:
                     events.append(NodeDeleted(event.object.name))
+    return events
+
+
+def reservation_events(
+    batch: Batch[Any],
+    *,
+    read: Callable[[SchedulingKind, Any], ObjectChanged | ObjectUnreadable] | None = None,
+) -> list[ClusterEvent]:
+    """What a batch of the reservations' watch tells a core: of each its reserve pod."""
+    events: list[ClusterEvent] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                changed = (read or read_object)(RESERVATION_KIND, event.object)
+                if isinstance(changed, ObjectChanged) and isinstance(changed.item, pod_model.Pod):
+                    events.append(PodUpserted(changed.item))
+            case Deleted():
+                events.append(PodDeleted(event.object.metadata.uid))
+            case Synced():
+                events.append(Listed(RESERVATION_KIND.name, served=event.served))
+            case Malformed():
+                bad = event.object
+                log.warning("reservation_malformed", reservation=f"{bad.namespace}/{bad.name}", error=bad.error)
+                if event.deleted and bad.uid:
+                    events.append(PodDeleted(bad.uid))
     return events
 
 

@@ -141,7 +141,7 @@ class Turns:
             pod.uid,
             pod.namespace,
             self.label(pod, group),
-            amounts_of(pod.pod_class.requests),
+            amounts_of(pod.pod_class.requests) if pod.reserves is None else (),  # who takes its room counts
             group or pod.uid,
             pod.priority,
             since,

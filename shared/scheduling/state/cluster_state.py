@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
+from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
@@ -23,6 +26,7 @@ from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.nominated_room import Held, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
+from shared.scheduling.state.reserved_room import ReservedRoom, covering, serves
 from shared.scheduling.state.workloads import Workloads
 from shared.scheduling.state.zones_port import KeepsZones
 
@@ -93,6 +97,8 @@ class ClusterState:
         for how many reasons; what it says it allows does not count those."""
         self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
+        self.reserved = ReservedRoom()
+        """Room that Reservations keep: their reserve pods stand here as pods do."""
         self.renominated: dict[str, None] | None = None
         """Uids of pods that were nominated, or are not any more, for whoever follows them; None: nobody does."""
 
@@ -117,6 +123,10 @@ class ClusterState:
         if pod.finished:
             self.forget(pod.uid)
         elif pod.node_name:
+            if pod.takes or self.reserved.taker_of or pod.reserves is not None:
+                self.observe_reserved(pod)
+                if pod.reserves is not None:
+                    return
             self.cache.confirm(pod)
             if pod.uid in self.nominated_to:
                 self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
@@ -126,8 +136,12 @@ class ClusterState:
         else:
             self.nominate(pod)
 
-    def assume(self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None) -> Account:
-        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it."""
+    def assume(
+        self, pod: Pod, node_name: str, now: float, *, devices: tuple[int, ...] | None = None,
+        counts_as: PodClass | None = None,
+    ) -> Account:  # fmt: skip
+        """Count a pending pod on a node before the API server knows, for every rule; ``forget`` undoes it.
+        ``counts_as``: as ``take_room`` says."""
         if pod.uid in self.nominated_to:
             self.withdraw_nomination(pod.uid, stays_on=node_name)
         self.index.place(pod, node_name, assumed=True)
@@ -135,11 +149,12 @@ class ClusterState:
             self.members.setdefault(pod.group, set()).add(pod.uid)
         if pod.asks is not None and self.devices is not None:
             self.devices.assume(pod, node_name, now)
-        return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
+        return self.cache.assume(pod.uid, node_name, counts_as or pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
         """The pod is gone, or was assumed in vain. Returns what it held."""
         self.withdraw_nomination(uid)
+        reservation = self._leave_reserved(uid) if self.reserved.taker_of or self.reserved.standing else ""
         known = self.index.get(uid)
         if known is not None and known.group:
             self.members[known.group].discard(uid)
@@ -148,7 +163,71 @@ class ClusterState:
         self.index.drop(uid)
         if self.devices is not None:
             self.devices.forget(uid)
-        return self.cache.forget(uid)
+        account = self.cache.forget(uid)
+        if reservation:
+            self._recount(reservation)
+        return account
+
+    # --- room that is reserved ----------------------------------------------------------------------------------
+
+    def observe_reserved(self, pod: Pod) -> None:
+        """A pod that stands: a reserve pod, or one that may have taken such a one's room, or have gone elsewhere."""
+        reserved = self.reserved
+        if pod.reserves is not None:
+            if pod.uid in self.nominated_to:
+                self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
+            if pod.uid not in reserved.standing:
+                self.cache.forget(pod.uid)  # as it was assumed, perhaps elsewhere
+            reserved.put(pod)
+            self._recount(pod.uid)
+            return
+        if (before := reserved.taker_of.get(pod.uid, "")) and before != pod.takes:
+            self._recount(reserved.leave(pod.uid))
+        if pod.takes:
+            reserved.take(pod.takes, pod)
+            self._recount(pod.takes)
+
+    def take_room(self, reservation: str, pod: Pod) -> PodClass | None:
+        """Let a pod that is to be placed have a reservation's room, as long as it is counted nowhere; what it counts as
+        on its way there. None: nothing is kept for it, or another has it."""
+        reserve = self.reserved.standing.get(reservation)
+        if reserve is None or reserve.reserves is None or not serves(reserve.reserves, pod):
+            return None
+        if self.reserved.taker_of.get(pod.uid) != reservation:
+            if not self.reserved.free(reserve):
+                return None
+            self.reserved.take(reservation, pod)
+            self._recount(reservation)
+        return covering(pod.pod_class, reserve.pod_class) if reserve.reserves.once else pod.pod_class
+
+    def leave_room(self, uid: str) -> None:
+        """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine."""
+        if uid in self.reserved.taker_of:
+            self._recount(self.reserved.leave(uid))
+
+    def _leave_reserved(self, uid: str) -> str:
+        """Which reservation's room the pod has no more."""
+        self.reserved.drop(uid)
+        if uid not in self.reserved.taker_of:
+            return ""
+        account = self.cache.accounts.get(uid)
+        return self.reserved.leave(uid, bound=account is not None and account.assumed_at is None)
+
+    def _recount(self, reservation: str) -> None:
+        """Count what is left of a reservation that stands."""
+        reserve = self.reserved.standing.get(reservation)
+        if reserve is None:
+            return
+        left = self.reserved.left(reservation)
+        if left is None:
+            self.index.drop(reservation)
+            self.cache.forget(reservation)
+            return
+        counted = reserve if left is reserve.pod_class else replace(reserve, pod_class=left, devices=())
+        self.cache.confirm(counted)
+        self.index.place(counted, reserve.node_name)
+
+    # --- nominations --------------------------------------------------------------------------------------------
 
     def nominate(self, pod: Pod) -> None:
         """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
@@ -250,6 +329,11 @@ class ClusterState:
     def validate(self) -> Iterator[str]:
         """What is broken in cache and nominations; nothing while all is well."""
         yield from self.cache.validate()
+        yield from self.reserved.validate()
+        for uid, reserve in self.reserved.standing.items():
+            account, left = self.cache.accounts.get(uid), self.reserved.left(uid)
+            if (account.pod_class if account is not None else None) != left:
+                yield f"reserved: {uid} on {reserve.node_name} is not counted as what is left of it"
         if self.devices is not None:
             yield from self.devices.validate()
         if self.zones is not None:

@@ -38,10 +38,10 @@ from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
-from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS
+from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS, RESERVATION_KIND
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
-from shared.runtime.kube.watches import object_events
+from shared.runtime.kube.watches import object_events, reservation_events
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.shards import shards_in
@@ -253,6 +253,8 @@ class World:
                     events.append(PodUpserted(pod_from_api(event.object)))
                 case Deleted() if plural == "pods":
                     events.append(PodDeleted(event.object.metadata.uid))
+                case _ if plural == RESERVATION_KIND.name:
+                    events += reservation_events([event])
                 case _ if plural in KINDS:
                     events += object_events(KINDS[plural], [event])
                 case Upserted():

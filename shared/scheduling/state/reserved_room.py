@@ -1,0 +1,206 @@
+"""Room that Reservations keep, and who has taken it: the accounting of reserve pods (ADR 0089). Pure.
+
+    stands --a pod takes it (assumed or bound)--> of one for once: lifted, of one that is shared: so much less
+       ^----- the pod turns out not to be bound, or leaves one that is shared -----|
+    lifted --its pod seen bound--> spent: it keeps nothing any more, whatever its status still says
+
+A reserve pod is counted as any pod that stands. Who takes it is counted in its stead, never beside it: until the API
+server shows the pod bound it counts as the greater of both, so that a try that fails leaves the room as it was. A bound
+pod tells itself what it took (the Binding writes that), and is believed where it stands on the reservation's node and
+is one of those for whom it is kept: whoever writes the annotation by hand takes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from shared.model.constraints import PodClass
+from shared.model.labels import selects
+from shared.model.pod import Pod
+from shared.model.reservation import Reservation, ReservationOwner
+from shared.model.resources import GPU_MILLI
+from shared.model.workload_key import TEMPLATE_HASH
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def serves(terms: Reservation, pod: Pod) -> bool:
+    """Whether the room is kept for this pod."""
+    return (
+        pod.reserves is None and pod.namespace in terms.namespaces and any(_owns(one, pod) for one in terms.owners)
+    )  # fmt: skip
+
+
+def _owns(owner: ReservationOwner, pod: Pod) -> bool:
+    if owner.pod and owner.pod != pod.name:
+        return False
+    if owner.kind and (owner.kind, owner.name) not in controllers_of(pod):
+        return False
+    return owner.labels is None or selects(owner.labels, pod.labels)
+
+
+def controllers_of(pod: Pod) -> list[tuple[str, str]]:
+    """Kind and name of what controls the pod, and of what made that: a Deployment's ReplicaSets end in a hash."""
+    _, kind, name = pod.owner
+    if not name:
+        return []
+    suffix = f"-{pod.labels.get(TEMPLATE_HASH, '')}"
+    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
+        return [(kind, name), ("Deployment", name.removesuffix(suffix))]
+    return [(kind, name)]
+
+
+def covering(pod_class: PodClass, kept: PodClass) -> PodClass:
+    """What a pod counts as while it is on its way into room kept for once: the greater of both, of each resource.
+    Devices are its own: which they are is in its Binding."""
+    amounts = dict(pod_class.requests)
+    for name, amount in kept.requests:
+        if name != GPU_MILLI:
+            amounts[name] = max(amount, amounts.get(name, 0))
+    ports = tuple(dict.fromkeys((*pod_class.host_ports, *kept.host_ports)))
+    return replace(pod_class, requests=tuple(sorted(amounts.items())), host_ports=ports)
+
+
+def remaining(kept: PodClass, takers: Iterable[PodClass]) -> PodClass:
+    """What is left of shared room."""
+    amounts, ports = dict(kept.requests), set(kept.host_ports)
+    for taker in takers:
+        ports.difference_update(taker.host_ports)
+        for name, amount in taker.requests:
+            if name in amounts:
+                amounts[name] = max(0, amounts[name] - amount)
+    left = tuple((name, amount) for name, amount in sorted(amounts.items()) if amount)
+    return replace(kept, requests=left, host_ports=tuple(port for port in kept.host_ports if port in ports))
+
+
+class ReservedRoom:
+    """``standing``: reserve pods on their nodes by uid, each with all of its amounts; ``taker_of``: by a pod's uid the
+    reservation that it takes; ``takers``: by reservation, also one not seen yet, the pods that take it."""
+
+    def __init__(self) -> None:
+        self.standing: dict[str, Pod] = {}
+        self.taker_of: dict[str, str] = {}
+        self.takers: dict[str, dict[str, Pod]] = {}
+        self.spent: set[str] = set()
+        """Reservations for once that a pod was seen to have taken, while they are shown."""
+        self.offered: dict[str, None] = {}
+        """Reservations whose room came, or came back, since that was looked at: for pods that wait."""
+        self.on: dict[str, dict[str, None]] = {}
+        """Reservations by node, for who asks what a node keeps."""
+        self._by_owner: dict[tuple[str, str, str], dict[str, None]] = {}
+
+    def put(self, pod: Pod) -> None:
+        """A reserve pod stands."""
+        before = self.standing.get(pod.uid)
+        if before is not None and before.reserves == pod.reserves and before.node_name == pod.node_name:
+            self.standing[pod.uid] = pod
+            return
+        if before is not None:
+            self._unlist(before)
+        self.standing[pod.uid] = pod
+        self.offered[pod.uid] = None
+        self.on.setdefault(pod.node_name, {})[pod.uid] = None
+        for key in _keys_of(pod):
+            self._by_owner.setdefault(key, {})[pod.uid] = None
+
+    def drop(self, uid: str) -> None:
+        """The reservation is over, or gone; an unknown uid is fine."""
+        known = self.standing.pop(uid, None)
+        if known is not None:
+            self._unlist(known)
+            self.offered.pop(uid, None)
+        self.spent.discard(uid)
+
+    def _unlist(self, pod: Pod) -> None:
+        _take_from(self.on, pod.node_name, pod.uid)
+        for key in _keys_of(pod):
+            _take_from(self._by_owner, key, pod.uid)
+
+    def kept_for(self, pod: Pod) -> list[Pod]:
+        """The reserve pods whose room the pod may have and nobody has taken, the first made first."""
+        namespace, found = pod.namespace, dict[str, None]()
+        for key in (("pod", pod.name), *controllers_of(pod), ("", "")):
+            found |= self._by_owner.get((namespace, *key), {})
+        if not found:
+            return []
+        kept = [self.standing[uid] for uid in found]
+        able = [one for one in kept if one.reserves is not None and serves(one.reserves, pod) and self.free(one)]
+        return sorted(able, key=lambda one: (one.created, one.name))
+
+    def free(self, reserve: Pod) -> bool:
+        """Whether a pod may still take it."""
+        once = reserve.reserves is not None and reserve.reserves.once
+        return reserve.uid not in self.spent and not (once and self._believed(reserve))
+
+    def left(self, uid: str) -> PodClass | None:
+        """What the reserve pod counts as now; None: nothing."""
+        reserve = self.standing[uid]
+        takers = self._believed(reserve)
+        if not takers:
+            return None if uid in self.spent else reserve.pod_class
+        if reserve.reserves is None or reserve.reserves.once:
+            return None
+        return remaining(reserve.pod_class, (pod.pod_class for pod in takers))
+
+    def take(self, uid: str, pod: Pod) -> None:
+        """The pod has the room, or is to have it."""
+        self.taker_of[pod.uid] = uid
+        self.takers.setdefault(uid, {})[pod.uid] = pod
+
+    def leave(self, pod_uid: str, *, bound: bool = False) -> str:
+        """The pod has it no more; which reservation's. ``bound``: it stood there."""
+        uid = self.taker_of.pop(pod_uid)
+        reserve = self.standing.get(uid)
+        if reserve is not None:
+            if bound and reserve.reserves is not None and reserve.reserves.once and self._believed(reserve):
+                self.spent.add(uid)
+            self.offered[uid] = None
+        _take_from(self.takers, uid, pod_uid)
+        return uid
+
+    def owners(self, uid: str) -> list[Pod]:
+        """The pods that stand there in the reservation's room."""
+        reserve = self.standing.get(uid)
+        return [pod for pod in self._believed(reserve) if pod.node_name] if reserve is not None else []
+
+    def _believed(self, reserve: Pod) -> list[Pod]:
+        """Those who have taken the room: who is only on its way was judged by whoever sends it."""
+        terms, found = reserve.reserves, self.takers.get(reserve.uid)
+        if not found or terms is None:
+            return []
+        return [
+            pod for pod in found.values()
+            if not pod.node_name or (pod.node_name == reserve.node_name and serves(terms, pod))
+        ]  # fmt: skip
+
+    def validate(self) -> Iterator[str]:
+        """What is broken; nothing while all is well."""
+        for pod_uid, uid in self.taker_of.items():
+            if pod_uid not in self.takers.get(uid, {}):
+                yield f"reserved: {pod_uid} takes {uid}, which does not list it"
+        for uid in self.takers:
+            reserve = self.standing.get(uid)
+            if reserve is not None and reserve.reserves is not None and reserve.reserves.once:
+                believed = sorted(pod.uid for pod in self._believed(reserve))
+                if len(believed) > 1:
+                    yield f"reserved: {uid} is for once and taken by {' and '.join(believed)}"
+
+
+def _keys_of(pod: Pod) -> list[tuple[str, str, str]]:
+    terms = pod.reserves
+    assert terms is not None
+    names = [
+        ("pod", one.pod) if one.pod else (one.kind, one.name) if one.kind else ("", "") for one in terms.owners
+    ]  # fmt: skip
+    return [(namespace, *name) for namespace in terms.namespaces for name in names]
+
+
+def _take_from(table: dict[K, dict[str, V]], key: K, uid: str) -> None:
+    there = table.get(key, {})
+    there.pop(uid, None)
+    if not there:
+        table.pop(key, None)
