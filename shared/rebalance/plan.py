@@ -39,6 +39,11 @@ class Move(Struct, frozen=True):
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def step(self) -> str:
+        """Tells this move from another of the same pod."""
+        return f"{self.uid}/{self.batch}"
+
 
 class LeftOut(Struct, frozen=True):
     """A move that was wanted and is not made."""

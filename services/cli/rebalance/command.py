@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,14 @@ from services.cli.server.options import cluster_context
 from services.cli.server.watching import output_option, tell
 from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.output_file import check_writable, whole_file
-from shared.errors import ConfigError
+from services.cli.terminal.until_signal import until_signal
+from shared.errors import ConfigError, KubeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shared.adapters.kube.api import KubeClient
+    from shared.kube.standing_pods import SourcedPod
     from shared.rebalance.plan import MovePlan
     from shared.rebalance.planner import ClusterSituation, PlanRequest
 
@@ -99,12 +105,41 @@ async def _live(
     kubeconfig: Path | None, context: str, asked: PlanRequest, output: str, picture: Path | None, *, dry_run: bool
 ) -> int:
     from services.cli.explain.offline import opened_cluster
+    from services.cli.rebalance.memory import remembered
     from services.cli.rebalance.reading import read_live
 
     async with opened_cluster(kubeconfig, context) as api:
-        found = _planned(await read_live(api), asked, time.time())
+        there, raws = await read_live(api)
+        history = await remembered(api, asked.history.again_after_s)
+        found = _planned(there, replace(asked, history=history), time.time())
         _tell(found, output, picture, dry_run=dry_run)
-    return 0
+        if dry_run or not found.moves:
+            return 0
+        return await _carried(api, found, raws)
+
+
+async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod]) -> int:
+    """Move them. 0: every move was made, 1: some were not."""
+    from services.cli.rebalance.carry import CarryOut
+    from services.cli.rebalance.memory import remember
+    from services.cli.rebalance.text import outcome_lines
+    from shared.kube.convert import owner_of
+    from shared.rebalance.carrying import Carrying, MoveState
+
+    by_uid = {raw.metadata.uid: raw for raw in raws}
+    owners = {uid: "/".join(owner_of(raw.metadata)[1:]) for uid, raw in by_uid.items()}
+    carrying = Carrying(found.moves, owners, set(by_uid))
+    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True))
+    try:
+        await until_signal(out.run())
+    finally:
+        try:
+            await remember(api, carrying.past(time.time()))
+        except (KubeError, ConfigError) as error:
+            click.echo(f"conclave: the moves were not written down: {error}; a run soon may move them again", err=True)
+    for line in outcome_lines(carrying):
+        click.echo(line, err=True)
+    return int(any(one.state is not MoveState.DONE for one in carrying.underway))
 
 
 def _planned(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:

@@ -38,8 +38,8 @@ class MeasuringApi(KubeApi, Protocol):
         ...
 
 
-async def read_live(api: MeasuringApi) -> ClusterSituation:
-    """The cluster as the API server shows it now. ``ConfigError``: it cannot be read."""
+async def read_live(api: MeasuringApi) -> tuple[ClusterSituation, list[SourcedPod]]:
+    """The cluster as the API server shows it now, and its pods as told. ``ConfigError``: it cannot be read."""
     state, raws, missing = await read_cluster(api, STANDING_PODS)
     used: dict[str, tuple[float, float]] = {}
     try:
@@ -47,7 +47,7 @@ async def read_live(api: MeasuringApi) -> ClusterSituation:
             used[one.node] = (float(one.cpu_millis), float(one.memory_bytes))
     except KubeError as error:
         missing = [*missing, f"what nodes use: the metrics API does not tell ({str(error)[:120]})"]
-    return _situation(state, raws, used, missing)
+    return _situation(state, raws, used, missing), raws
 
 
 def read_file(file: Path) -> tuple[ClusterSituation, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from services.cli.terminal.tables import count, printable, table
+from shared.rebalance.carrying import Carrying, MoveState
 from shared.rebalance.plan import Move, MovePlan
 
 MOST_LEFT = 20
@@ -48,6 +49,18 @@ def plan_lines(plan: MovePlan, *, dry_run: bool) -> Iterator[str]:
     yield from (f"note: {printable(note)}" for note in plan.notes)
     if dry_run and plan.moves:
         yield "nothing was moved: leave --dry-run out to carry it out"
+
+
+def outcome_lines(carrying: Carrying) -> Iterator[str]:
+    """What became of each move that was not made, and of all."""
+    made = sum(one.state is MoveState.DONE for one in carrying.underway)
+    for one in carrying.underway:
+        if one.state is MoveState.FAILED:
+            yield f"not made: {printable(one.move.key)} to {printable(one.move.target)}: {printable(one.why)}"
+    later = sum(one.state is MoveState.WAITING for one in carrying.underway)
+    yield f"{made} of {count(len(carrying.underway), 'move')} made" + (f", {later} not begun" if later else "")
+    if carrying.stopped:
+        yield f"stopped: {printable(carrying.stopped)}"
 
 
 def _cells(move: Move) -> list[object]:
