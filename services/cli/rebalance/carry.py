@@ -111,10 +111,9 @@ class CarryOut:
                     self._tell(f"evict    {move.namespace}/{name} from {move.source}")
                     self._start(self._evict(move, uid, name))
                 case GiveBack(move):
-                    for where in [
-                        where for where, step in self._of.items() if step == move.step and where in self._open
-                    ]:
-                        self._start(self._return(where))
+                    for where in sorted(self._open):
+                        if self._of[where] == move.step:
+                            self._start(self._return(where))
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
