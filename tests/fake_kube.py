@@ -20,7 +20,7 @@ from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.reservations import RESERVATIONS
-from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.resources import EVENTS, NODES, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
@@ -74,6 +74,15 @@ class FakeKube:
     def change_node(self, name: str, **spec: Any) -> None:
         node = msgspec.json.decode(msgspec.json.encode(self.nodes[name]))
         node["spec"].update(spec)
+        self._store_node(node)
+
+    def annotate_node(self, name: str, patch: Mapping[str, Any]) -> None:
+        """PATCH nodes/NAME, merge, of annotations alone."""
+        node = copy(self.nodes[name])
+        if patch["resourceVersion"] != node["metadata"]["resourceVersion"]:
+            raise KubeRejected("resourceVersion in precondition", status=409, reason="Conflict")
+        merged = {**(node["metadata"].get("annotations") or {}), **patch["annotations"]}
+        node["metadata"]["annotations"] = {key: value for key, value in merged.items() if value is not None}
         self._store_node(node)
 
     def remove_node(self, name: str) -> None:
@@ -257,6 +266,15 @@ class FakeKube:
         if after != before:
             self.put_object(RESERVATION_KIND, after)
 
+    def create_reservation(self, body: Mapping[str, Any]) -> None:
+        """POST reservations."""
+        key = self.key_of(body)
+        if key in self.objects.get(RESERVATIONS.plural, {}):
+            raise KubeRejected(f"reservations {key!r} already exists", status=409, reason="AlreadyExists")
+        made = copy(body)
+        made["metadata"]["creationTimestamp"] = "2000-01-01T05:00:00Z"
+        self.put_object(RESERVATION_KIND, made)
+
     def delete_reservation(self, key: str, uid: str) -> None:
         """DELETE reservations/NAME."""
         found = self.objects.get(RESERVATIONS.plural, {}).get(key)
@@ -382,6 +400,9 @@ class AsyncKube:
     async def get(self, resource: Resource[Any], *, namespace: str, name: str, timeout_s: float = 5.0) -> Any:
         if resource is PODS:
             return await self._call("get", lambda: self.server.get_pod(namespace, name))
+        if resource is NODES:
+            node = self.server.nodes.get(name)
+            return await self._call("get", lambda: msgspec.convert(node, api.Node) if node is not None else None)
         found = self.server.objects.get(resource.plural, {}).get(f"{namespace}/{name}")
         return await self._call("get", lambda: msgspec.convert(found, resource.type) if found is not None else None)
 
@@ -408,6 +429,8 @@ class AsyncKube:
     ) -> None:  # fmt: skip
         if resource is EVENTS:
             await self._call("patch", lambda: self._continue(name, patch))
+        elif resource is NODES and isinstance(patch, Mapping):
+            await self._call("patch", lambda: self.server.annotate_node(name, patch["metadata"]))
         elif resource is RESERVATIONS and isinstance(patch, Mapping):
             await self._call("patch", lambda: self.server.patch_reservation(f"{namespace}/{name}", patch))
         else:
@@ -423,7 +446,7 @@ class AsyncKube:
         if resource is DEVICE_CLAIMS.resource:
             await self._call("create", lambda: self.server.create_claim(body))
         elif resource is RESERVATIONS:
-            await self._call("create", lambda: self.server.put_object(RESERVATION_KIND, copy(body)))
+            await self._call("create", lambda: self.server.create_reservation(body))
         else:
             assert resource is EVENTS, "FakeKube.add_pod and add_node make the rest"
             await self._call("create", lambda: self._record(body))

@@ -35,6 +35,7 @@ from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Binder, Peers
+from services.coordinator.io.reservation_writes import ReservationWrites
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
 from services.coordinator.lending.ledger import LoanLedger
@@ -295,7 +296,8 @@ async def begin(
         start=shell.start, may_act=leadership.is_valid, reached=outside.failpoints.reach,
         crowded=core.ledger.crowded,
     )  # fmt: skip
-    shell.connect(peers, writes)
+    reserved = ReservationWrites(api, may_act=leadership.is_valid, reached=outside.failpoints.reach)
+    shell.connect(peers, writes, reserved)
     began = rfc3339(dt.datetime.now(dt.UTC))
     following = control.Following(store, keys, settings, shell.post_one)
     desk = ReadingsDesk(
@@ -349,6 +351,7 @@ async def begin(
             if kind not in (JOBS, LATENCY_TARGET_KIND, RESERVATION_KIND)
         ),
         watches.follow_reservations(shell.post),
+        reserved.keep(core, clock=boottime),
         jobs.follow(watches),
         follow_agents(store, keys, shell.post, otherwise=[embedded.record] if embedded is not None else []),
         measuring.follow(

@@ -15,6 +15,7 @@ from services.coordinator.core.instructions import (
     FreeClaim,
     HoldNode,
     Instruction,
+    KeepRoom,
     KeepWindow,
     PatchCondition,
     PublishPartition,
@@ -33,6 +34,7 @@ from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.nomination_writes import NominationWrites
 from services.coordinator.io.peers import Peers
+from services.coordinator.io.reservation_writes import ReservationWrites
 from services.coordinator.rollout import pointer
 from services.coordinator.rollout.window_ring import WindowRing
 from shared.errors import StoreFenced, StoreFull, StoreUnknown
@@ -71,6 +73,7 @@ class Shell(LeaderShell[Event, Instruction]):
         self._partition_changed = asyncio.Event()
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
+        self.reservations: ReservationWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
         self.nominations = NominationWrites(store, keys, core.state.term, self.post, failpoints)
         self.throughput, self.pulse = Throughput(), Pulse()
@@ -80,9 +83,11 @@ class Shell(LeaderShell[Event, Instruction]):
         self.turn_cpu_ms = metrics.quantiles("turn_cpu_ms")
         self._scheduler_metrics = scheduler_metrics
 
-    def connect(self, peers: Peers, writes: KubeWrites) -> None:
+    def connect(
+        self, peers: Peers, writes: KubeWrites, reservations: ReservationWrites | None = None
+    ) -> None:  # fmt: skip
         """What the shell talks through; they post back to it, hence not in the constructor."""
-        self.peers, self.writes = peers, writes
+        self.peers, self.writes, self.reservations = peers, writes, reservations
 
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
@@ -129,6 +134,9 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.nominations.submit(instruction)
             case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue() | HoldNode() | FreeClaim():
                 self.writes.submit(instruction)
+            case KeepRoom():
+                assert self.reservations is not None
+                self.start(self.reservations.reserve(instruction))
             case PublishPartition():
                 self._partition = instruction
                 self._partition_changed.set()

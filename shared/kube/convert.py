@@ -37,7 +37,16 @@ from shared.model.constraints import (
     Toleration,
 )
 from shared.model.devices import ContainerAsk
-from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, OUR_ANNOTATIONS, UNKNOWN_LATENCY, Condition, Node
+from shared.model.node import (
+    CONDITIONS,
+    HELD_TAINT,
+    MESSAGE_CHARS,
+    NOT_REMOVED,
+    OUR_ANNOTATIONS,
+    UNKNOWN_LATENCY,
+    Condition,
+    Node,
+)
 from shared.model.node_topology import Refusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
@@ -50,7 +59,7 @@ from shared.model.pod import (
 )
 from shared.model.qos import Qos
 from shared.model.relations import Relations
-from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
+from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION, RESERVED_ANNOTATIONS
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
 
@@ -183,7 +192,12 @@ def node_from_api(node: api.Node) -> Node:
         held=any(taint.key == HELD_TAINT for taint in taints),
         marked=OUR_ANNOTATIONS in (meta.annotations or {}),
         capacity=_capacity(node.status),
+        reserved=_reserved(meta.annotations) if meta.annotations else (False, False),
     )
+
+
+def _reserved(annotations: dict[str, str]) -> tuple[bool, bool]:
+    return RESERVED_ANNOTATIONS in annotations, all(key in annotations for key in NOT_REMOVED)
 
 
 def _capacity(status: api.NodeStatus) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from shared.model.constraints import PodClass
 from shared.model.pod import DEVICES_ANNOTATION, Pod
 from shared.model.queue import QUEUE_LABEL
 from shared.model.reservation import (
+    KEEPS_ROOM_LABEL,
     NEVER_EXPIRES,
     Reservation,
     ReservationOwner,
@@ -81,6 +82,9 @@ def reserve_pod_from_api(item: ReservationObject) -> Pod:
         node = str(status.get("node") or "")
         reserve = replace(reserve, spec=replace(reserve.spec, node_name=node or None))
     pod = replace(pod_from_api(reserve), images=(), workload="", ends=False)
+    if KEEPS_ROOM_LABEL in (meta.labels or {}) and nodes is not None and nodes.match_fields and not stands:
+        names = nodes.match_fields[0].values or []
+        pod = replace(pod, nominated_node=names[0] if len(names) == 1 else "")
     invalid = pod.invalid or "; ".join(read.problems)
     if invalid and not pod.node_name and not pod.finished:
         return replace(pod, reserves=terms, invalid=invalid, pod_class=PodClass())

@@ -47,7 +47,8 @@ class Node(Struct, frozen=True, gc=False):
     ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
     object. ``conditions``: those that are not as they should be, for people; rules go by taints. ``held``: it bears
     ``HELD_TAINT``, which is not among ``taints``; ``marked``: ``OUR_ANNOTATIONS``. ``capacity``: cpu and memory with
-    what is reserved for the system; all 0 where it is not told."""
+    what is reserved for the system; all 0 where it is not told. ``reserved``: whether it says that room is kept on it
+    (``RESERVED_ANNOTATIONS``), and whether it bears all of ``NOT_REMOVED``."""
 
     name: str
     uid: str = ""
@@ -66,6 +67,7 @@ class Node(Struct, frozen=True, gc=False):
     held: bool = False
     marked: bool = False
     capacity: tuple[int, int] = (0, 0)
+    reserved: tuple[bool, bool] = (False, False)
 
     @property
     def closed(self) -> bool:

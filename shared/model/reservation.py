@@ -18,6 +18,9 @@ KEEP_ROOM_ANNOTATION = "conclave.io/keep-room"
 """On a pod (of a workload: in its template): for so many seconds after it begins to leave its room is kept for the next
 pod of the same controller."""
 
+KEEPS_ROOM_LABEL = "conclave.io/keeps-room"
+"""On a Reservation that is made for what a pod leaves: it is nominated to its one node until that has the room."""
+
 RESERVED_ANNOTATIONS = "conclave.io/reserved-annotations"
 """On a node that room is kept on: which annotations by which autoscalers leave a node alone it did not bear before."""
 

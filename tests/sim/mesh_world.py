@@ -17,6 +17,7 @@ from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.reservation_writes import ReservationWrites
 from shared.agent.core import AgentCore
 from shared.errors import WireError
 from shared.kube.scheduling_kinds import RESERVATION_KIND
@@ -84,6 +85,7 @@ class MeshWorld(World):
             self.api, self._told.append, controller="conclave", instance="c0", clock=lambda: self.now,
             start=at_once, may_act=lambda: self.may_act, crowded=lambda: False,
         )  # fmt: skip
+        self.reservations = ReservationWrites(self.api, may_act=lambda: self.may_act, reached=lambda _: None)
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []
         self.groups: dict[str, PodGroup] = {}
@@ -257,6 +259,8 @@ class MeshWorld(World):
                 self._store(coordinator, effect, fault)
             case wanted.FreeClaim():
                 self._write(coordinator, self.writes.free_claim(effect), fault)
+            case wanted.KeepRoom():
+                self._write(coordinator, self.reservations.reserve(effect), "ok")
             case wanted.FetchPod():
                 self._write(coordinator, self.writes.fetch(effect), fault)
             case _:

@@ -17,7 +17,8 @@ from tests.sim.test_mesh_random_walk import Walk
 from tests.unit.services.binder.binder_checks import named, offered
 from tests.unit.services.binder.binder_world import World
 
-MADE = "2026-11-29T05:00:00Z"
+MADE = "2000-01-01T05:00:00Z"
+"""Before any time that a test writes as it runs."""
 
 
 def reserve(kube: FakeKube, name: str, owner: str, cpu: str = "2", **spec: Any) -> str:

@@ -5,6 +5,9 @@ None of these waits for another: each stands alone, and losing one costs latency
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 from shared.model.pod_group import PodGroup
@@ -90,6 +93,15 @@ class HoldNode(Struct, frozen=True):
     hold: bool
 
 
+class KeepRoom(Struct, frozen=True):
+    """Make a Reservation for what a pod leaves. Not answered: the watch shows it."""
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    labels: Mapping[str, str]
+
+
 class EmitEvent(Struct, frozen=True, gc=False):
     """A Kubernetes event about a pod, or what ``regarding`` says; a hint for people, its loss is not reported."""
 
@@ -167,6 +179,7 @@ Instruction = (
     | TellPodGroup
     | TellQueue
     | HoldNode
+    | KeepRoom
     | FreeClaim
     | EmitEvent
     | FetchPod

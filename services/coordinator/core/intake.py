@@ -22,6 +22,7 @@ from services.coordinator.cycle.requeueing import FREED, Requeuer
 from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
+from services.coordinator.reservations.leaving import kept_room
 from shared.model.devices import DeviceClaim
 from shared.model.node import Node
 from shared.model.node_topology import NodeTopology
@@ -70,6 +71,8 @@ class PodIntake:
 
     def seen(self, pod: Pod) -> None:
         """The API server shows a pod, which was added or changed."""
+        if pod.reserves is not None:
+            self._state.reservations[pod.uid] = pod
         self.upsert(pod if pod.offline is None else self.counted(pod))
 
     def counted(self, pod: Pod) -> Pod:
@@ -228,6 +231,8 @@ class PodIntake:
 
     def delete(self, uid: str) -> None:
         """The pod is gone."""
+        if self._state.reservations:
+            self._state.reservations.pop(uid, None)
         self._state.gated.pop(uid, None)
         if uid in self._state.groups.key_of:
             self._state.groups.see_deleted(uid)
@@ -278,6 +283,8 @@ class PodIntake:
         self._drop(pod.uid)
         begins = stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating)
         counted_on = pod.uid in self._preemptor.nominations.leaving and pod.node_name in state.cluster.nominated
+        if pod.keep_room_s and pod.terminating and (stood is None or begins) and (room := kept_room(pod)) is not None:
+            state.out.append(room)
         if begins and not counted_on:  # else nothing is new since somebody was nominated there
             self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
@@ -338,6 +345,10 @@ class ClusterIntake:
         self._holds.seen(node.name, node.held, marked=node.marked)
         if node.held:
             node = replace(node, held=False)  # it decides nothing here: our own taint must rouse nobody
+        if node.reserved[0] or node.reserved[1]:
+            state.spared[node.name], node = node.reserved, replace(node, reserved=(False, False))
+        elif state.spared:
+            state.spared.pop(node.name, None)
         if problem := oversize(node):
             told = self._refused.get(node.name)
             self.delete_node(node.name)
@@ -389,6 +400,7 @@ class ClusterIntake:
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
         self._state.unwell.pop(name, None)
+        self._state.spared.pop(name, None)
         self._refused.pop(name, None)
         self._holds.gone(name)
         if name in self._state.cache.table.row_of:

@@ -243,6 +243,10 @@ class State:
     """Claims that were to be freed as the turn ended, lately, and at which resourceVersion."""
     zones: NodeZones = field(init=False)
     """The zones of nodes, and who stands in which."""
+    reservations: dict[str, Pod] = field(default_factory=dict)
+    """Reserve pods of all Reservations there are, as they were shown last, by uid."""
+    spared: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+    """Nodes that say that room is kept there, or bear all by which autoscalers leave it alone (``Node.reserved``)."""
     others: set[str] = field(default_factory=set)
     """Pending pods of other schedulers, by uid; ``others_at``: when one of them was placed, or went."""
     others_at: float = float("-inf")

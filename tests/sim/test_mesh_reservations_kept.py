@@ -1,0 +1,162 @@
+"""What becomes of reservations: time, owners, nodes, and whatever another leader finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.coordinator.io.reservation_writes import marks_of
+from services.coordinator.reservations.keeper import ReservationKeeper
+from shared.kube.reservations import seconds_since_1970
+from shared.model.node import NOT_REMOVED
+from shared.model.reservation import RESERVED_ANNOTATIONS
+from tests.builders import make_pod
+from tests.fake_kube import at_once
+from tests.sim.reservations import MADE, of_deployment, reserve, shown
+from tests.sim.test_mesh_reservations import Told
+
+NOW = seconds_since_1970(MADE) + 1.0
+
+
+class Kept(Told):
+    """With the writes of the leader's keeper, at a time that the test says."""
+
+    wall = NOW
+
+    def keep(self, seconds: float = 5.0) -> None:
+        """Everything that is due is written, until nothing is."""
+        self.settle(seconds)
+        for _ in range(6):
+            work = ReservationKeeper(self.world.coordinator.core.state).due(self.wall)
+            for one in work:
+                self.world.api.faults = {}
+                at_once(_written(self.world.reservations.write(one)))
+            self.settle(1.0)
+            if not work:
+                return
+        raise AssertionError(f"never done: {work}")
+
+    def annotations(self, node: str) -> dict[str, str]:
+        return dict(self.kube.nodes[node]["metadata"].get("annotations") or {})
+
+
+async def _written(call: Any) -> None:
+    assert await call
+
+
+def test_time_over_gives_the_room_back_also_by_another_leader() -> None:
+    told = Kept(nodes=1)
+    reserve(told.kube, "launch", "web", cpu="4", ttlSeconds=60)
+    told.pod("other", cpu="4")
+    told.world.kube.terminate_pod("other")
+    told.kube.remove_pod("other")
+    told.keep()
+    assert told.phase("launch") == "Available"
+    told.pod("other", cpu="4")
+    told.world.replace_coordinator()
+    told.wall = NOW + 60
+    told.keep(15)
+    assert (told.phase("launch"), told.node_of("other")) == ("Expired", "n0")
+    told.wall = seconds_since_1970("2100-01-01T00:00:00Z")
+    told.keep()
+    assert shown(told.kube) == {}
+
+
+def test_one_that_never_found_room_expires_too() -> None:
+    told = Kept(nodes=1)
+    reserve(told.kube, "huge", "web", cpu="400", ttlSeconds=60)
+    reserve(told.kube, "zero", "web", ttlSeconds=0)
+    told.wall = NOW + 4000
+    told.keep()
+    assert (told.phase("huge"), told.phase("zero")) == ("Expired", "Expired")
+
+
+def test_a_taken_one_succeeds_and_names_who_took_it() -> None:
+    told = Kept(nodes=1)
+    reserve(told.kube, "launch", "web")
+    reserve(told.kube, "pool", "shop", allocateOnce=False)
+    told.keep()
+    told.pod("web-1", "web")
+    told.pod("shop-1", "shop", cpu="1")
+    told.keep()
+    launch, pool = shown(told.kube)["launch"].reserves, shown(told.kube)["pool"].reserves
+    assert launch is not None
+    assert pool is not None
+    assert (launch.phase.value, launch.taken_by) == ("Succeeded", ("web-1",))
+    assert (pool.phase.value, pool.taken_by) == ("Available", ("shop-1",))
+
+
+def test_a_node_is_spared_while_room_is_kept_on_it_and_what_others_wrote_stays() -> None:
+    told = Kept(nodes=2)
+    told.kube.nodes["n1"]["metadata"]["annotations"] = {NOT_REMOVED[0]: "true"}
+    told.kube.change_node("n1")
+    reserve(told.kube, "one", "web", nodes={"names": ["n0"]})
+    reserve(told.kube, "two", "web", nodes={"names": ["n1"]})
+    told.keep()
+    for node in ("n0", "n1"):
+        assert {told.annotations(node).get(key) for key in NOT_REMOVED} == {"true"}
+    told.kube.delete_reservation("default/one", "")
+    told.world.replace_coordinator()  # who comes after knows by the node itself
+    told.kube.delete_reservation("default/two", "")
+    told.keep()
+    assert told.annotations("n0") == {}
+    assert told.annotations("n1") == {NOT_REMOVED[0]: "true"}
+
+
+def test_a_reservation_whose_node_goes_fails() -> None:
+    told = Kept(nodes=2)
+    reserve(told.kube, "launch", "web", nodes={"names": ["n1"]})
+    told.keep()
+    told.kube.remove_node("n1")
+    told.keep()
+    terms = shown(told.kube)["launch"].reserves
+    assert terms is not None
+    assert (terms.phase.value, terms.reason) == ("Failed", "NodeGone")
+
+
+def test_room_that_another_scheduler_took_is_kept_no_more() -> None:
+    told = Kept(nodes=1)
+    reserve(told.kube, "low", "web", cpu="2", priority=1)
+    reserve(told.kube, "high", "web", cpu="2", priority=2)
+    told.keep()
+    uid = told.kube.add_pod(make_pod("theirs").cpu("2").on("n0"))
+    assert uid
+    told.walk.drain()
+    core = told.world.coordinator.core
+    [work] = ReservationKeeper(core.state)._lost()
+    at_once(_written(told.world.reservations.write(work)))
+    told.keep()
+    assert (told.phase("low"), told.phase("high")) == ("Failed", "Available")
+
+
+def test_what_a_rolling_update_frees_is_kept_for_its_replacement() -> None:
+    told = Kept(nodes=1)
+    old = of_deployment(make_pod("web-1").cpu("3"), "web")
+    old.json["metadata"]["annotations"] = {"conclave.io/keep-room": "60s"}
+    told.kube.add_pod(old)
+    told.keep()
+    assert told.node_of("web-1") == "n0"
+    told.pod("other", cpu="3")
+    told.keep()
+    told.kube.terminate_pod("web-1")
+    told.settle()
+    told.kube.remove_pod("web-1")
+    told.keep(15)
+    assert told.node_of("other") == ""
+    [kept] = shown(told.kube).values()
+    assert kept.node_name == "n0"
+    told.pod("web-2", "web", cpu="3")
+    told.keep(15)
+    assert (told.node_of("web-2"), told.node_of("other")) == ("n0", "")
+
+
+@pytest.mark.parametrize("shown_before", [{}, {NOT_REMOVED[0]: "true"}, {NOT_REMOVED[1]: "false"}])
+def test_marks_are_taken_away_exactly_as_they_were_put(shown_before: dict[str, str]) -> None:
+    put = {key: value for key, value in marks_of(shown_before, keep=True).items() if value is not None}
+    there = {**shown_before, **put}
+    assert marks_of(there, keep=True) == {}
+    gone = marks_of(there, keep=False)
+    assert {key: value for key, value in there.items() if gone.get(key, "stays") is not None} == shown_before
+    assert marks_of(shown_before, keep=False) == {}
+    assert RESERVED_ANNOTATIONS in put
