@@ -2,7 +2,8 @@
 
 A node is emptied whole or not at all: every pod on it but those of DaemonSets gets a place on another node in use, the
 largest first, each where least is left over. A pod that fits nowhere may get its place from one smaller pod that goes
-on to a third node. Nodes are tried until none can be emptied.
+on to a third node. Nodes are tried until none can be emptied; where they are few, it is looked for other nodes to keep,
+fewer and larger, on which everybody has room.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from shared.scheduling.state.node_table import BoolArray
 
 MOST_JUDGED = 20_000
 """Pods judged by all filters for one plan."""
+MOST_REBUILT = 200
+"""Nodes in use up to which another set of them is looked for."""
 MOST_HOSTS, MOST_GIVING_WAY = 12, 6
 """Nodes on which somebody is asked to give way for a pod that fits nowhere, and how many of each are tried."""
 
@@ -48,20 +51,26 @@ class Emptying:
             if row >= 0 and not one.stationary:
                 self._first[one.uid] = row
                 self._on.setdefault(row, set()).add(one.uid)
-        self.freed: list[int] = []
+        self._leavers = {row: len(there) for row, there in self._on.items()}
+        self._hosts: BoolArray | None = None
+        """The only nodes that pods may come to; None: all in use."""
         self._capped = ""
 
     @property
+    def freed(self) -> list[int]:
+        """Nodes that were in use, and are not any more."""
+        return [row for row in self._leavers if not self._on.get(row)]
+
+    @property
     def wishes(self) -> list[Wish]:
-        """Who is to go where, in the order in which nodes were emptied; each node's gain is divided among its pods."""
-        found = []
+        """Who is to go where, node by node; each node's gain is divided among its pods."""
+        freed, found = set(self.freed), list[Wish]()
         for uid, first in self._first.items():
             row = self._trial.row(uid)
             if row != first:
-                share = 1.0 / max(1, self._leavers[first]) if first in self.freed else 0.0
+                share = 1.0 / self._leavers[first] if first in freed else 0.0
                 found.append(Wish(self._by_uid[uid], first, row, share))
-        place = {row: number for number, row in enumerate(self.freed)}
-        return sorted(found, key=lambda wish: place.get(wish.source, -1))
+        return sorted(found, key=lambda wish: (-wish.gain, wish.source))
 
     @property
     def in_use(self) -> int:
@@ -69,8 +78,7 @@ class Emptying:
         return sum(1 for there in self._on.values() if there)
 
     def run(self) -> str:
-        """Empty node after node; why there is an end."""
-        self._leavers: dict[int, int] = {row: len(there) for row, there in self._on.items()}
+        """Empty node after node, then look for another set of nodes to keep; why there is an end."""
         if self._least > 1.0:
             return f"no node is worth {self._least:g}: a freed one counts 1"
         progress = True
@@ -79,43 +87,85 @@ class Emptying:
             for row in self._candidates():
                 if self._trial.judged > MOST_JUDGED:
                     return f"{MOST_JUDGED} places were looked at; a run on the result goes on"
-                if self._emptied(row):
-                    progress = True
+                progress |= self._emptied([row])
+            progress = progress or self._rebuilt()
         return f"the cap {self._capped} is reached" if self._capped else "no further node can be emptied"
 
     def _candidates(self) -> list[int]:
-        """Nodes whose pods may all move, the most watts for a pod first; where that is equal the least used first."""
-        table = self._trial.table
+        """Nodes whose pods may all move, those with the least on them first, then those that save the most watts."""
         rows = [row for row, there in self._on.items() if there and there <= self._movable]
-        has = np.maximum(table.allocatable[:2], 1)
-        used = (table.requested[:2] / has).max(0)
-        return sorted(rows, key=lambda row: (used[row], len(self._on[row]), -self._watts(row), row))
+        load = self._load()
+        return sorted(rows, key=lambda row: (load[row], -self._watts(row), row))
 
-    def _emptied(self, row: int) -> bool:
-        """Whether all that stand on the node have a place elsewhere, which they have taken then."""
+    def _rebuilt(self) -> bool:
+        """Whether fewer nodes, the largest, take all that stands on the others: looked at where nodes are few."""
+        table = self._trial.table
+        used = [row for row, there in self._on.items() if there]
+        if len(used) > MOST_REBUILT:
+            return False
+        fixed = [row for row in used if not self._on[row] <= self._movable]
+        has = table.allocatable[:2, : table.rows]
+        size = (has / np.maximum(has.mean(1, keepdims=True), 1.0)).min(0)
+        load = self._load()
+        free = [row for row in np.flatnonzero(table.present[: table.rows]).tolist() if row not in set(fixed)]
+        order = sorted(free, key=lambda row: (-size[row], -load[row], row))
+        for count in range(max(0, self._fewest(has, [*fixed, *order]) - len(fixed)), len(used) - len(fixed)):
+            kept = np.zeros(table.rows, np.bool_)
+            kept[[*fixed, *order[:count]]] = True
+            self._hosts = kept
+            done = self._emptied([row for row in used if not kept[row]])
+            self._hosts = None
+            if done:
+                return True
+        return False
+
+    def _fewest(self, has: Rows, order: Sequence[int]) -> int:
+        """So many of these at least have together what is requested."""
+        requested = self._trial.table.requested[:2, : self._trial.table.rows].sum(1, keepdims=True)
+        enough = (np.cumsum(has[:, list(order)], 1) >= requested).all(0)
+        return int(enough.argmax()) + 1 if enough.any() else len(order)
+
+    def _load(self) -> Floats:
+        """``[rows]``: what is requested of each node, in parts of a mean node."""
+        table = self._trial.table
+        mean = np.maximum(table.allocatable[:2, : table.rows].mean(1, keepdims=True), 1.0)
+        found: Floats = (table.requested[:2, : table.rows] / mean).max(0)
+        return found
+
+    def _emptied(self, rows: Sequence[int]) -> bool:
+        """Whether all that stand on these nodes have a place elsewhere, which they have taken then."""
         trial, mark = self._trial, self._trial.mark
-        uids = sorted(self._on.get(row, ()), key=lambda uid: (-self._weight(uid), uid))
-        if not uids or not self._may(uids, row):
+        uids = [(uid, row) for row in rows for uid in self._on.get(row, ())]
+        if not uids:
             return False
         moved: list[tuple[str, int, int]] = []
-        for uid in uids:
+        for uid, row in sorted(uids, key=lambda one: (-self._weight(one[0]), one[0])):
             if not self._placed(uid, row, moved):
-                trial.undo(mark)
-                for other, source, target in reversed(moved):
-                    self._on[target].discard(other)
-                    self._on[source].add(other)
-                return False
-        for uid, *_ in moved:
-            self._counted.count(self._by_uid[uid], trial.table.names[self._first[uid]])
-        self.freed.append(row)
-        return True
+                break
+        else:
+            if self._may([uid for uid, *_ in moved]):
+                return True
+        trial.undo(mark)
+        for other, source, target in reversed(moved):
+            self._on[target].discard(other)
+            self._on.setdefault(source, set()).add(other)
+        return False
 
-    def _may(self, uids: Sequence[str], row: int) -> bool:
-        new = [uid for uid in uids if uid not in self._counted.uids]
-        for uid in new:
-            if cap := self._counted.refusal(self._by_uid[uid], self._trial.table.names[row], len(new)):
+    def _may(self, uids: Sequence[str]) -> bool:
+        """Whether the caps allow that these have moved, which counts then."""
+        names = self._trial.table.names
+        counted: list[tuple[Resident, str, int]] = []
+        for uid in dict.fromkeys(uids):
+            one, first = self._by_uid[uid], self._first[uid]
+            sign = -1 if self._trial.row(uid) == first else 1
+            if sign > 0 and (cap := self._counted.refusal(one, names[first])):
                 self._capped = cap
+                for other, source, before in reversed(counted):
+                    self._counted.count(other, source, -before)
                 return False
+            if (uid in self._counted.uids) is not (sign > 0):
+                self._counted.count(one, names[first], sign)
+                counted.append((one, names[first], sign))
         return True
 
     def _placed(self, uid: str, row: int, moved: list[tuple[str, int, int]]) -> bool:
@@ -131,19 +181,26 @@ class Emptying:
     def _open(self, one: Resident, *without: int) -> BoolArray:
         """Nodes in use that take the pod."""
         mask = self._trial.rows_for(one.replacement, instead_of=one.uid)
-        used = np.zeros(len(mask), np.bool_)
-        used[[row for row, there in self._on.items() if there]] = True
+        used = self._hosting()
         used[list(without)] = False
         for name in self._closed.get(one.workload, ()):
             if name in self._trial.table.row_of:
                 used[self._trial.table.row_of[name]] = False
         return mask & used
 
+    def _hosting(self) -> BoolArray:
+        """Nodes that pods may come to."""
+        if self._hosts is not None:
+            return self._hosts.copy()
+        used: BoolArray = np.zeros(self._trial.table.rows, np.bool_)
+        used[[row for row, there in self._on.items() if there]] = True
+        return used
+
     def _tightest(self, one: Resident, mask: BoolArray) -> int | None:
         rows = np.flatnonzero(mask)
         if not len(rows):
             return None
-        return int(rows[int(self._left_over(one, rows).argmin())])
+        return int(rows[int((self._left_over(one, rows) - self._load()[rows]).argmin())])
 
     def _left_over(self, one: Resident, rows: Rows) -> Floats:
         """What is free of each node beside the pod, as shares added up."""
@@ -161,17 +218,17 @@ class Emptying:
         """Whether a smaller pod elsewhere went on to a third node, and the pod came to its place."""
         trial, weight = self._trial, self._weight(one.uid)
         static = trial.feasibility.static_verdict(one.replacement.pod_class).mask
-        hosts = np.array(
-            [other for other, there in self._on.items() if there and other != row and static[other]], np.int64
-        )
+        hosting = self._hosting() & static
+        hosting[row] = False
+        hosts = np.flatnonzero(hosting)
         if not len(hosts):
             return False
         order = hosts[np.argsort(-self._left_over(one, hosts), kind="stable")][:MOST_HOSTS]
         for host in order.tolist():
-            there = [uid for uid in self._on[host] if uid in self._movable and self._weight(uid) < weight]
+            there = [uid for uid in self._on.get(host, ()) if uid in self._movable and self._weight(uid) < weight]
             for uid in sorted(there, key=lambda other: (self._weight(other), other))[:MOST_GIVING_WAY]:
                 other = self._by_uid[uid]
-                if self._counted.refusal(other, trial.table.names[self._first[uid]], 2):
+                if self._counted.refusal(other, trial.table.names[self._first[uid]]):
                     continue
                 mark = trial.mark
                 trial.take(uid)
@@ -182,9 +239,9 @@ class Emptying:
                         trial.put(other.replacement, third)
                         moved += ((one.uid, row, host), (uid, host, third))
                         self._on[row].discard(one.uid)
-                        self._on[host].discard(uid)
-                        self._on[host].add(one.uid)
-                        self._on[third].add(uid)
+                        self._on.get(host, set()).discard(uid)
+                        self._on.setdefault(host, set()).add(one.uid)
+                        self._on.setdefault(third, set()).add(uid)
                         return True
                 trial.undo(mark)
         return False
@@ -192,7 +249,7 @@ class Emptying:
     def _go(self, uid: str, source: int, target: int, moved: list[tuple[str, int, int]]) -> None:
         self._trial.put(self._by_uid[uid].replacement, target)
         self._on[source].discard(uid)
-        self._on[target].add(uid)
+        self._on.setdefault(target, set()).add(uid)
         moved.append((uid, source, target))
 
     def _weight(self, uid: str) -> float:
