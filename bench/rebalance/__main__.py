@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from bench.rebalance.states import SHAPES, SIZES, Decaying, openb_state, plain_state
+from bench.rebalance.states import SHAPES, SIZES, Decaying, large_state, openb_state, plain_state
 from lab.bounds.moves_bound import fewest_nodes, least_fragment
 from lab.suites.openb import NODE_LIST
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
@@ -116,9 +116,7 @@ def openb_scene(options: argparse.Namespace) -> None:
 def size_scene(options: argparse.Namespace) -> None:
     """CPU seconds of plans."""
     for goal in (GoalName.LOAD, GoalName.FRAGMENTATION, GoalName.EMPTY_NODES):
-        there = plain_state(options.nodes, 42, 0.99, 0.0)
-        while len(there.of) > options.pods:
-            there.leave()
+        there = large_state(options.nodes, options.pods, 42)
         found, cpu = planned(there.situation(), goal, Caps(moves=options.max_moves))
         print(
             f"{goal}: {options.nodes} nodes, {len(there.of)} pods, {len(found.moves)} moves in {len(found.batches)} "

@@ -37,14 +37,21 @@ class Decaying:
         self._feasibility = FeasibilityCache(self.state.table, cache_bytes=1 << 28)
         self._uids: list[str] = []
 
-    def come(self, number: int) -> bool:
-        """One more pod of the class; False: no node takes it."""
+    def fits(self, number: int, row: int) -> bool:
+        """Whether a node has the CPU and memory for one more of the class."""
         table, pod_class = self.state.table, self.classes[number]
-        rows = np.flatnonzero(self._feasibility.of(pod_class).mask)
-        if not len(rows):
-            return False
-        used = (table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)).sum(0)
-        row = int(self.rng.choice(rows[used == used.min()]))
+        free = table.allocatable[:2, row] - table.requested[:2, row]
+        return bool((free >= (pod_class.score_cpu_millis, pod_class.score_memory_bytes)).all())
+
+    def come(self, number: int, row: int = -1) -> bool:
+        """One more pod of the class, on that row where one is named; False: no node takes it."""
+        table, pod_class = self.state.table, self.classes[number]
+        if row < 0:
+            rows = np.flatnonzero(self._feasibility.of(pod_class).mask)
+            if not len(rows):
+                return False
+            used = (table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)).sum(0)
+            row = int(self.rng.choice(rows[used == used.min()]))
         uid = f"p{self.made}"
         self.made += 1
         pod = Pod(
@@ -104,6 +111,22 @@ SHAPES = ((8, 32), (16, 64), (32, 64))
 """Cores and GiB of nodes."""
 SIZES = ((500, 1), (1000, 2), (1000, 4), (2000, 4), (2000, 8), (4000, 8), (4000, 16), (6000, 12))
 """Milli-cores and GiB of pods."""
+
+
+def large_state(nodes: int, pods: int, seed: int, kinds: int = 200) -> Decaying:
+    """Nodes of 64 cores and pods of so many kinds, spread at random."""
+    rng = np.random.default_rng(seed)
+    state = ClusterState()
+    for number in range(nodes):
+        state.upsert_node(Node(f"n{number}", allocatable={CPU: 64_000, MEMORY: 256 * GIB, PODS: 110}))
+    amounts = [(int(rng.integers(2, 80)) * 100, int(rng.integers(2, 64)) * GIB // 4) for _ in range(kinds)]
+    classes = [PodClass(((CPU, cpu), (MEMORY, memory)), cpu, memory) for cpu, memory in amounts]
+    found = Decaying(state, classes, rng, {})
+    while len(found.of) < pods:
+        number, row = int(rng.integers(kinds)), int(rng.integers(nodes))
+        if found.fits(number, row):
+            found.come(number, row)
+    return found
 
 
 def plain_state(count: int, seed: int, share: float, departures: float) -> Decaying:

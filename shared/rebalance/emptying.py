@@ -52,6 +52,10 @@ class Emptying:
                 self._first[one.uid] = row
                 self._on.setdefault(row, set()).add(one.uid)
         self._leavers = {row: len(there) for row, there in self._on.items()}
+        self._many: Rows = np.zeros(trial.table.rows, np.int64)
+        """How many stand on each row."""
+        for row, count in self._leavers.items():
+            self._many[row] = count
         self._hosts: BoolArray | None = None
         """The only nodes that pods may come to; None: all in use."""
         self._capped = ""
@@ -138,6 +142,9 @@ class Emptying:
         uids = [(uid, row) for row in rows for uid in self._on.get(row, ())]
         if not uids:
             return False
+        if cap := self._counted.full(sum(uid not in self._counted.uids for uid, _ in uids)):
+            self._capped = cap
+            return False
         moved: list[tuple[str, int, int]] = []
         for uid, row in sorted(uids, key=lambda one: (-self._weight(one[0]), one[0])):
             if not self._placed(uid, row, moved):
@@ -147,8 +154,7 @@ class Emptying:
                 return True
         trial.undo(mark)
         for other, source, target in reversed(moved):
-            self._on[target].discard(other)
-            self._on.setdefault(source, set()).add(other)
+            self._stands(other, target, source)
         return False
 
     def _may(self, uids: Sequence[str]) -> bool:
@@ -192,9 +198,7 @@ class Emptying:
         """Nodes that pods may come to."""
         if self._hosts is not None:
             return self._hosts.copy()
-        used: BoolArray = np.zeros(self._trial.table.rows, np.bool_)
-        used[[row for row, there in self._on.items() if there]] = True
-        return used
+        return self._many > 0
 
     def _tightest(self, one: Resident, mask: BoolArray) -> int | None:
         rows = np.flatnonzero(mask)
@@ -236,21 +240,24 @@ class Emptying:
                     trial.put(one.replacement, host)
                     third = self._tightest(other, self._open(other, row, host))
                     if third is not None:
-                        trial.put(other.replacement, third)
-                        moved += ((one.uid, row, host), (uid, host, third))
-                        self._on[row].discard(one.uid)
-                        self._on.get(host, set()).discard(uid)
-                        self._on.setdefault(host, set()).add(one.uid)
-                        self._on.setdefault(third, set()).add(uid)
+                        self._stands(one.uid, row, host)
+                        moved.append((one.uid, row, host))
+                        self._go(uid, host, third, moved)
                         return True
                 trial.undo(mark)
         return False
 
     def _go(self, uid: str, source: int, target: int, moved: list[tuple[str, int, int]]) -> None:
         self._trial.put(self._by_uid[uid].replacement, target)
+        self._stands(uid, source, target)
+        moved.append((uid, source, target))
+
+    def _stands(self, uid: str, source: int, target: int) -> None:
+        """It is counted on the target, and no longer on the source."""
         self._on[source].discard(uid)
         self._on.setdefault(target, set()).add(uid)
-        moved.append((uid, source, target))
+        self._many[source] -= 1
+        self._many[target] += 1
 
     def _weight(self, uid: str) -> float:
         """The pod's greatest share of a mean node."""

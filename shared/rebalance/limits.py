@@ -45,8 +45,8 @@ class CountedMoves:
         caps = self._caps
         if resident.uid in self.uids:
             return ""
-        if self._capped and len(self.uids) + more > self.most:
-            return "perHour" if caps.per_hour and self.most < (caps.moves or self.most + 1) else "moves"
+        if full := self.full(more):
+            return full
         for name, cap, count in (
             ("perNode", caps.per_node, self._nodes[source]),
             ("perNamespace", caps.per_namespace, self._namespaces[resident.pod.namespace]),
@@ -55,6 +55,13 @@ class CountedMoves:
             if cap and count >= cap:
                 return name
         return ""
+
+    def full(self, more: int) -> str:
+        """Which cap over all forbids that so many more pods move."""
+        if not self._capped or len(self.uids) + more <= self.most:
+            return ""
+        caps = self._caps
+        return "perHour" if caps.per_hour and self.most < (caps.moves or self.most + 1) else "moves"
 
     def count(self, resident: Resident, source: str, sign: int = 1) -> None:
         """The pod moves, or (-1) does not after all."""

@@ -38,6 +38,7 @@ class Fragments:
     def __init__(self, trial: ClusterTrial, pods: Iterable[Pod], shares: GpuShares = DEFAULT) -> None:
         table = trial.table
         self._trial, self._shares = trial, shares
+        self._requests: dict[PodClass, GpuRequest] = {}
         self._models, codes = model_codes(table)
         self._model = np.where(codes < 0, len(self._models), codes)
         view = GpuView(table, shares)
@@ -128,6 +129,12 @@ class Fragments:
         return GpuStates(cpu, nothing, free, self._count[rows], self._model[rows], self._totals[0, rows], nothing)
 
     def _request(self, pod_class: PodClass) -> GpuRequest:
+        found = self._requests.get(pod_class)
+        if found is None:
+            found = self._requests[pod_class] = self._request_of(pod_class)
+        return found
+
+    def _request_of(self, pod_class: PodClass) -> GpuRequest:
         devices, milli = asked_of(pod_class, self._shares)
         models = mask_of(models_named(pod_class), self._models)
         return GpuRequest(dict(pod_class.requests).get(CPU, 0), 0, devices, milli, models)
