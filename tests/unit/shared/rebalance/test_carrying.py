@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from shared.rebalance.carrying import (
     Carrying,
+    CarryingEvent,
     Evict,
     EvictionAnswered,
     GiveBack,
@@ -189,3 +192,49 @@ def test_an_event_told_again_changes_nothing() -> None:
     assert there.tell(EvictionAnswered("uid-one/1"), 2.0) == []
     gone = PodSeen("uid-one", "default", "one", "ReplicaSet/web", "a", gone=True)
     assert there.tell(gone, 3.0) == []
+
+
+def any_event(rng: random.Random, moves: list[Move]) -> CarryingEvent:
+    one = rng.choice(moves)
+    new = f"uid-new-{rng.randrange(8)}"
+    node, took = rng.choice(["", "b", "c"]), rng.choice(["", one.step])
+    return rng.choice(
+        [
+            RoomTold(one.step, rng.choice(["Pending", "Available", "Succeeded", "Failed", "Expired", ""]), node),
+            ReserveRefused(one.step, "no"),
+            EvictionAnswered(one.step, rng.choice(["", "no"]), rng.random() < 0.5),
+            PodSeen(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=rng.random() < 0.5),
+            PodSeen(new, "default", new, "ReplicaSet/web", node, took),
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_room_is_given_back(seed: int) -> None:
+    rng = random.Random(seed)
+    moves = [move(f"p{i}", i // 3 + 1) for i in range(6)] + [move("p0", 3, "b", "c")]
+    there, now = carrying(*moves), 0.0
+    told = list(there.start(now))
+    asked, kept, back, ended = set[str](), set[str](), set[str](), set[str]()
+    while not there.over:
+        for one in told:
+            if isinstance(one, Reserve):
+                assert one.move.step not in asked, "room is asked for once"
+                asked.add(one.move.step)
+            elif isinstance(one, Evict):
+                assert one.move.step in kept, "who is evicted has room"
+            else:
+                back.add(one.move.step)
+        now += rng.random() * 5.0
+        event = any_event(rng, moves)
+        if isinstance(event, RoomTold) and event.step in asked:
+            if event.phase == "Available" and event.node == next(m.target for m in moves if m.step == event.step):
+                kept.add(event.step)
+            elif event.phase in ("Succeeded", "Failed", "Expired", ""):
+                ended.add(event.step)
+        if isinstance(event, ReserveRefused):
+            ended.add(event.step)
+        told = [*there.tell(event, now), *there.tick(now)]
+    back |= {one.move.step for one in told if isinstance(one, GiveBack)}
+    for one in there.underway:
+        assert one.move.step in back | ended or one.move.step not in asked, "no reservation is left"
