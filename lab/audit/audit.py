@@ -6,6 +6,8 @@ with it, and looks at nothing but the file. What is counted:
 - ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
 - ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
 - ``lent_wrong``: writes of what nodes lend that took another's place, or cannot be (``loans``);
+- ``reserved_wrong``: Bindings by which room that a Reservation keeps went to others, or was taken twice
+  (``reservations``);
 - ``gpu_violations``: pods whose devices are missing, wrong or over-used (no device over 1000);
 - ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
   anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
@@ -36,6 +38,8 @@ from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
 from lab.audit.loans import Loans
 from lab.audit.log import Entry
 from lab.audit.relations import FOREVER, Landing, Relations, stander
+from lab.audit.reservations import KIND as RESERVATION_KIND
+from lab.audit.reservations import Reservations
 from lab.audit.rules import Json, PodFacts, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
 from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import Storage
@@ -65,6 +69,7 @@ class AuditReport:
     double_bound: int = 0
     overcommitted_nodes: int = 0
     lent_wrong: int = 0
+    reserved_wrong: int = 0
     gpu_violations: int = 0
     misplaced: int = 0
     devices_twice: int = 0
@@ -82,8 +87,9 @@ class AuditReport:
     def ok(self) -> bool:
         """Whether every invariant held."""
         wrong = (
-            self.double_bound, self.overcommitted_nodes, self.lent_wrong, self.gpu_violations, self.misplaced,
-            self.devices_twice, self.claims_leaked, self.schedulable_but_unbound, self.lost,
+            self.double_bound, self.overcommitted_nodes, self.lent_wrong, self.reserved_wrong,
+            self.gpu_violations, self.misplaced, self.devices_twice, self.claims_leaked, self.schedulable_but_unbound,
+            self.lost,
         )  # fmt: skip
         return not (any(wrong) or self.units.wrong)
 
@@ -135,6 +141,7 @@ class Audit:
         self._devices = Devices()
         self._zones = Zones()
         self._loans = Loans()
+        self._reservations = Reservations(self._note)
         self._refused: set[str] = set()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
@@ -165,6 +172,8 @@ class Audit:
             self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
         elif entry.kind == CLAIM_KIND:
             self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object, entry.time_s)
+        elif entry.kind == RESERVATION_KIND:
+            self._reservations.change(entry)
         elif entry.kind == TOPOLOGY_KIND:
             self._zones.change(entry.name, None if entry.gone else entry.object)
         self._units.feed(entry)
@@ -202,11 +211,16 @@ class Audit:
         record.deleted = entry.gone
         if (entry.gone or record.phase in FINISHED) and record.ended_s == FOREVER:
             record.ended_s = entry.time_s
-        self._pending.pop(uid, None)
+        before = self._pending.pop(uid, None)
         if entry.gone:
             self._leave(entry, record)
         elif entry.verb == "bind" or (node and node != record.node):
             self._bound(entry, record, node)
+            book = self._book(node)
+            if record.mine and entry.verb == "bind" and book.facts is not None:
+                self._report.reserved_wrong += self._reservations.bound(
+                    pod, before, node, record.facts.requests, book.used, book.facts.allocatable, entry.rv
+                )
         elif record.phase in FINISHED:
             self._leave(entry, record)
         elif node:
@@ -280,6 +294,7 @@ class Audit:
             if record.gang is not None:
                 self._landing.left(record.gang, entry.uid)
             self._storage.leave(entry.uid)
+            self._reservations.left(entry.uid)
 
     def _note(self, example: str) -> None:
         if len(self._report.examples) < MAX_EXAMPLES:
@@ -344,6 +359,10 @@ class Audit:
         if self._pending[uid]["spec"].get("resourceClaims") or waits_for_latency(self._pending[uid]):
             return False
         if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
+            return False
+        if not self._reservations.leave_room(
+            self._pending[uid], node, record.facts.requests, book.used, book.facts.allocatable
+        ):
             return False
         pod = stander(self._pending[uid], node)
         if not self._zones.admits(self._pending[uid], node):

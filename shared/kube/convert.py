@@ -95,7 +95,6 @@ def pod_from_api(pod: api.Pod) -> Pod:
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
     pending, owner = not spec.node_name, owner_of(meta)
     workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
-    takes = "" if pending else annotations.get(RESERVATION_ANNOTATION, "")
     asks = None
     if spec.resource_claims and not invalid:
         try:
@@ -124,7 +123,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         relations=relations,
         start_time=status.start_time or "",
         images=images if pending else (),
-        owner=owner if pending or takes or KEEP_ROOM_ANNOTATION in annotations else ("", "", ""),
+        owner=owner if pending else ("", "", ""),
         never_preempts=spec.preemption_policy == "Never",
         preempted=preempted,
         preemptible=annotations.get(PREEMPTIBLE_ANNOTATION) != "false",
@@ -137,9 +136,12 @@ def pod_from_api(pod: api.Pod) -> Pod:
         qos=qos,
         qos_doubt=doubt,
         offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
-        takes=takes,
-        keep_room_s=_whole_seconds(annotations[KEEP_ROOM_ANNOTATION]) if KEEP_ROOM_ANNOTATION in annotations else 0,
     )
+    if annotations and (RESERVATION_ANNOTATION in annotations or KEEP_ROOM_ANNOTATION in annotations):
+        found = replace(
+            found, owner=owner, takes="" if pending else annotations.get(RESERVATION_ANNOTATION, ""),
+            keep_room_s=_whole_seconds(annotations.get(KEEP_ROOM_ANNOTATION, "")),
+        )  # fmt: skip
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 
 

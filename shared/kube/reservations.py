@@ -87,8 +87,8 @@ def reserve_pod_from_api(item: ReservationObject) -> Pod:
         pod = replace(pod, nominated_node=names[0] if len(names) == 1 else "")
     invalid = pod.invalid or "; ".join(read.problems)
     if invalid and not pod.node_name and not pod.finished:
-        return replace(pod, reserves=terms, invalid=invalid, pod_class=PodClass())
-    return replace(pod, reserves=terms, invalid="", never_preempts=True)
+        return replace(pod, reserves=terms, takes=meta.uid, invalid=invalid, pod_class=PodClass())
+    return replace(pod, reserves=terms, takes=meta.uid, invalid="", never_preempts=True)
 
 
 def _terms(meta: ObjectMeta, spec: Mapping[str, Any], status: Mapping[str, Any], read: SpecReader) -> Reservation:

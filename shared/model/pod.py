@@ -56,8 +56,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     ``qos``: which side of the pool it is on; ``qos_doubt``: what of it contradicts that, for people; "": nothing.
     ``offline``: how an offline pod gives way; None: it is not offline.
-    ``reserves``: of a reserve pod, for whom its room is kept; ``takes``: uid of the Reservation whose room a bound pod
-    took; ``keep_room_s``: for so long what it leaves is kept for the next pod of its controller.
+    ``reserves``: of a reserve pod, for whom it keeps room; ``takes``: uid of the Reservation whose room a bound pod
+    took, of a reserve pod its own; ``keep_room_s``: so long what it leaves is kept for the next pod of its controller.
     """
 
     uid: str

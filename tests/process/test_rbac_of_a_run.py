@@ -41,9 +41,13 @@ SELDOM = {
         ("patch", "resourceclaims/binding"), ("create", "resourceclaims"), ("delete", "resourceclaims"),
         ("watch", "devicetaintrules"),
     )
-} | {"watch topology.node.k8s.io/noderesourcetopologies"}  # fmt: skip
+} | {
+    "watch topology.node.k8s.io/noderesourcetopologies", "delete conclave.io/reservations",
+    "get conclave.io/reservations",
+}  # fmt: skip
 """Claims of devices are written in ``tests/real/test_claims.py``, where a real API server asks for ``binding`` too;
-taint rules and zones of nodes are watched where they are served."""
+taint rules and zones of nodes are watched where they are served. Reservations are read where a write of one got no
+answer, and deleted ten minutes after their end."""
 USED = ("coordinator", "binder", "jobs")
 MORE = {
     "coordinator": [
@@ -200,6 +204,21 @@ async def exercise(world: World) -> None:
     targets = "/apis/conclave.io/v1alpha1/latencytargets"
     await world.create(targets, "LatencyTarget", "shop", api=api, spec={"host": "127.0.0.1", "port": 1})
     await shown(world, targets, "shop", lambda o: (o.get("status") or {}).get("conditions"))
+    # room that is kept: on a node, which says so, and for what a pod leaves
+    kept, api = "/apis/conclave.io/v1alpha1/namespaces/default/reservations", "conclave.io/v1alpha1"
+    spec = {"resources": {"cpu": "100m"}, "owners": [{"pod": "later"}], "nodes": {"names": ["n1"]}, "ttlSeconds": 5}
+    await world.create(kept, "Reservation", "launch", api=api, spec=spec)
+    await shown(world, kept, "launch", lambda o: (o.get("status") or {}).get("phase") == "Expired")
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
+    leaves = {"annotations": {"conclave.io/keep-room": "60s"}, "ownerReferences": [owner]}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
+    spec = {"schedulerName": "conclave", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    await world.create("/api/v1/namespaces/default/pods", "Pod", "leaves", metadata=leaves, spec=spec)
+    await world.until(lambda c: c.bound("leaves"), within_s=30, what="a pod whose room is kept runs")
+    await world.call("DELETE", "/api/v1/namespaces/default/pods/leaves")
+    async with asyncio.timeout(PATIENCE_S):
+        while len((await world.call("GET", kept))["items"]) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     # it waits for another reason, then for the first again: that event's series goes on
     for cordoned, reason in ((False, "2 Insufficient cpu"), (True, "1 node(s) were unschedulable")):
         await world.patch_node("n0", {"spec": {"unschedulable": cordoned}})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from services.coordinator.inspect.explain import explain
+from services.coordinator.inspect.reservations import kept_from, reservations_shown
 from tests.builders import make_node, make_pod
 from tests.sim.reservations import check_reserved, of_deployment, reserve, shown
 from tests.sim.test_mesh_random_walk import Walk
@@ -189,3 +191,24 @@ def test_who_writes_the_annotation_by_hand_takes_nothing() -> None:
     told.pod("web-1", "web", cpu="3")
     told.settle()
     assert told.node_of("web-1") == "n0"
+
+
+def test_explain_names_the_reservation_that_keeps_a_pod_from_a_node() -> None:
+    told = Told(nodes=1)
+    reserve(told.kube, "launch", "web", cpu="3")
+    told.settle()
+    told.pod("other", cpu="2")
+    told.pod("large", cpu="9")
+    told.settle()
+    core = told.world.coordinator.core
+    pods = {entry.pod.name: entry.pod for entry in core.state.queue.entries.values()}
+    assert kept_from(core, pods["other"]) == "room for it is kept for others by reservation default/launch on n0"
+    assert kept_from(core, pods["large"]) == ""
+    assert "kept for others by reservation" in explain(core, pods["other"], {}, told.world.now)["summary"]
+    [shown_one] = reservations_shown(core, 0.0)
+    assert (shown_one.name, shown_one.phase, shown_one.node, shown_one.left) == (
+        "launch",
+        "Available",
+        "n0",
+        {"cpu": "3"},
+    )

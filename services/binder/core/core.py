@@ -333,7 +333,7 @@ class BinderCore:
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
-            if pod.reserves is not None:
+            if pod.takes:
                 self.cycle.reservation_shown(pod.uid)
             if pod.finished:
                 self.cycle.room_left(pod.uid)

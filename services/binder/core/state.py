@@ -292,8 +292,7 @@ class State:
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it, on a node or finished."""
-        reserved = self.cluster.reserved
-        if pod.takes or pod.reserves is not None or reserved.taker_of:
+        if pod.takes or self.cluster.reserved.taker_of:
             self._observe_reserved(pod)
             if pod.reserves is not None:
                 return

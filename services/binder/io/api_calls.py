@@ -38,7 +38,7 @@ from shared.kube.resources import PLACED_PODS, PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, STORAGE_KINDS
 from shared.model.devices import ExtendedClaim
 from shared.model.pod import DEVICES_ANNOTATION, FINISHED_PHASES
-from shared.model.reservation import reservation_of
+from shared.model.reservation import RESERVE_PREFIX, reservation_of
 from shared.ports import BindRequest, KubeApi
 from shared.runtime.kube import claims, made_claims, reservations
 from shared.runtime.kube.claims import ClaimName
@@ -97,8 +97,8 @@ class ApiCalls:
         try:
             if bind.tells:
                 request = await self._told(request, bind.extended)
-            if name := reservation_of(request.name):
-                await self._take_node(request, name)
+            if request.name.startswith(RESERVE_PREFIX):
+                await self._take_node(request)
             else:
                 await self._api.bind(request, timeout_s=self._bind_timeout_s)
         except KubeRejected as error:
@@ -126,8 +126,9 @@ class ApiCalls:
         self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
         self._post((BindingAccepted(request.uid, attempt),))
 
-    async def _take_node(self, request: BindRequest, name: str) -> None:
+    async def _take_node(self, request: BindRequest) -> None:
         """What a Binding is to a pod, to a reservation."""
+        name = reservation_of(request.name)
         devices = request.annotations.get(DEVICES_ANNOTATION, "")
         await reservations.take_node(
             self._api, ReservationName(request.namespace, name, request.uid), version=request.resource_version,

@@ -16,6 +16,7 @@ from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.inspect.latency import latency_of
 from services.coordinator.inspect.pending import reason_of, remedy_of, why_gated
+from services.coordinator.inspect.reservations import kept_from
 from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
@@ -64,6 +65,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
             core.preemptor.spares,
         )
         add_verdicts(answer, core.state.cluster, core.state.feasibility, counted, rules=rules)
+        if core.state.cluster.reserved.on and (kept := kept_from(core, counted)):
+            answer["summary"] = f"{answer['summary']}; {kept}"
         answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
         answer["nodes"]["agents"] = len(core.registry.views)
         if entry is not None and entry.place is Place.GATED:  # no node lets in what its queue or its group holds

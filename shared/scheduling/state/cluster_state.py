@@ -123,7 +123,7 @@ class ClusterState:
         if pod.finished:
             self.forget(pod.uid)
         elif pod.node_name:
-            if pod.takes or self.reserved.taker_of or pod.reserves is not None:
+            if pod.takes or self.reserved.taker_of:
                 self.observe_reserved(pod)
                 if pod.reserves is not None:
                     return

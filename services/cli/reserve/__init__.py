@@ -1,0 +1,1 @@
+"""``conclave reserve``: room that is kept for pods to come."""
