@@ -32,6 +32,8 @@ WEB = {
         },
     },
 }
+
+
 async def rebalance(mesh: Mesh, *arguments: str) -> tuple[int, str, str]:
     """(exit code, stdout, stderr)."""
     process = await asyncio.create_subprocess_exec(
@@ -51,10 +53,15 @@ async def listed(mesh: Mesh, path: str) -> list[dict[str, Any]]:
         return items
 
 
-async def running(mesh: Mesh) -> list[str]:
-    """The nodes of the Deployment's pods that run."""
-    pods = [pod for pod in await mesh.pods() if not pod["metadata"].get("deletionTimestamp")]
-    return sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
+async def four_running(mesh: Mesh) -> set[str]:
+    """The nodes of the Deployment's pods, once all four run."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            pods = [pod for pod in await mesh.pods() if not pod["metadata"].get("deletionTimestamp")]
+            nodes = [pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running"]
+            if len(nodes) == 4:
+                return set(nodes)
+            await asyncio.sleep(0.05)
 
 
 async def add_nodes(mesh: Mesh) -> None:
@@ -75,19 +82,13 @@ async def test_nodes_are_emptied_by_moves_to_reserved_room(tmp_path: Path) -> No
     ) as mesh:
         await add_nodes(mesh)
         await mesh.create("/apis/apps/v1/namespaces/default/deployments", WEB)
-        async with asyncio.timeout(PATIENCE_S):
-            while len(before := await running(mesh)) < 4:
-                await asyncio.sleep(0.05)
-        assert len(set(before)) == 2
+        assert len(await four_running(mesh)) == 2
 
         code, out, err = await rebalance(mesh, "--goal", "empty-nodes")
 
         assert code == 0, out + err
         assert "2 of 2 moves made" in err, out + err
-        async with asyncio.timeout(PATIENCE_S):
-            while len(after := await running(mesh)) < 4:
-                await asyncio.sleep(0.05)
-        assert len(set(after)) == 1
+        assert len(await four_running(mesh)) == 1
         phases = {one["status"].get("phase") for one in await listed(mesh, RESERVATIONS)}
         assert phases <= {"Succeeded"}
         code, out, err = await rebalance(mesh, "--goal", "empty-nodes", "--dry-run")
