@@ -110,8 +110,13 @@ async def _live(
 
     async with opened_cluster(kubeconfig, context) as api:
         there, raws = await read_live(api)
-        history = await remembered(api, asked.history.again_after_s)
-        found = _planned(there, replace(asked, history=history), time.time())
+        try:
+            asked = replace(asked, history=await remembered(api, asked.history.again_after_s))
+        except ConfigError as error:
+            if not dry_run:
+                raise
+            there = replace(there, notes=(*there.notes, f"not known: {error}"))
+        found = _planned(there, asked, time.time())
         _tell(found, output, picture, dry_run=dry_run)
         if dry_run or not found.moves:
             return 0
