@@ -20,7 +20,7 @@ HASH = "pod-template-hash"
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptRoom:
     key: str
     namespace: str
     spec: Json
@@ -51,7 +51,7 @@ class Reservations:
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
-        self._known: dict[str, _Kept] = {}
+        self._known: dict[str, _KeptRoom] = {}
 
     def change(self, entry: Entry) -> None:
         """A Reservation was made, changed or deleted."""
@@ -62,7 +62,7 @@ class Reservations:
         kept = self._known.get(entry.uid)
         if kept is None:
             key = f"{entry.namespace}/{entry.name}"
-            kept = self._known[entry.uid] = _Kept(key, entry.namespace, spec, _amounts(spec))
+            kept = self._known[entry.uid] = _KeptRoom(key, entry.namespace, spec, _amounts(spec))
         kept.node = str(status.get("node") or "") if status.get("phase") == "Available" else ""
 
     def bound(
@@ -94,7 +94,7 @@ class Reservations:
         )
 
     @staticmethod
-    def _meant(kept: _Kept, pod: Json) -> bool:
+    def _meant(kept: _KeptRoom, pod: Json) -> bool:
         namespace = pod["metadata"].get("namespace", "")
         owners = kept.spec.get("owners") or ()
         return namespace in (kept.spec.get("namespaces") or [kept.namespace]) and any(_owns(one, pod) for one in owners)

@@ -51,7 +51,7 @@ class ReservationObject(Json, frozen=True):
 RESERVATIONS = Resource("Reservation", "conclave.io", "v1alpha1", "reservations", True, ReservationObject)
 
 
-class _Template(Json, frozen=True):
+class _Shape(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: api.PodSpec = field(default_factory=api.PodSpec)
 
@@ -178,29 +178,29 @@ def _selector(read: SpecReader, name: str, value: Any) -> Any:
     return selector
 
 
-def _template(read: SpecReader, spec: Mapping[str, Any]) -> _Template:
+def _template(read: SpecReader, spec: Mapping[str, Any]) -> _Shape:
     amounts, template = spec.get("resources"), spec.get("template")
     if (amounts is None) == (template is None):
         read.refuse("template", None, "or spec.resources: give one of the two, what is to be kept room for")
-        return _Template()
+        return _Shape()
     try:
         if template is not None:
-            return msgspec.convert(template, _Template)
+            return msgspec.convert(template, _Shape)
         needs = api.ResourceRequirements(requests=msgspec.convert(amounts, api.Quantities))
     except msgspec.ValidationError as error:
         read.problems.append(f"spec.{'template' if template is not None else 'resources'}: {error}")
-        return _Template()
+        return _Shape()
     if not needs.requests:
         read.refuse("resources", amounts, "is empty; write amounts, such as {cpu: 2, memory: 4Gi}")
-    return _Template(spec=api.PodSpec(containers=[api.Container("room", resources=needs)]))
+    return _Shape(spec=api.PodSpec(containers=[api.Container("room", resources=needs)]))
 
 
-def _labels(template: _Template) -> dict[str, str]:
+def _labels(template: _Shape) -> dict[str, str]:
     """Of a pod that is to be placed; in no queue, whose quota the pod itself is to count against."""
     return {key: value for key, value in (template.metadata.labels or {}).items() if key != QUEUE_LABEL}
 
 
-def _annotations(template: _Template) -> dict[str, str]:
+def _annotations(template: _Shape) -> dict[str, str]:
     """Latency limits, say; nothing that tells what a pod was given."""
     return {key: value for key, value in (template.metadata.annotations or {}).items() if key != DEVICES_ANNOTATION}
 

@@ -26,7 +26,7 @@ from services.cli.autoscale.objects import (
     title,
 )
 from services.cli.listing.wanted import DOCUMENTS
-from services.cli.reserve.spec import Workload, amounts_of, spec_of, workload_of
+from services.cli.reserve.spec import OwningWorkload, amounts_of, spec_of, workload_of
 from services.cli.server.errors import ServerFailed
 from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.tables import age, table
@@ -192,7 +192,7 @@ async def _awaited(client: KubeClient, where: tuple[str, str], wait_s: float) ->
         await asyncio.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
 
 
-async def _workload(client: KubeClient, namespace: str, workload: Workload) -> Json:
+async def _workload(client: KubeClient, namespace: str, workload: OwningWorkload) -> Json:
     try:
         return dict(json.loads(await client.read("get workload", workload.path(namespace), timeout_s=10.0)))
     except KubeRejected as error:

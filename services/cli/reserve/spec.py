@@ -26,7 +26,7 @@ SHORT = {
 }
 
 
-class Workload(NamedTuple):
+class OwningWorkload(NamedTuple):
     """Whose pods the room is for."""
 
     group: str
@@ -45,13 +45,13 @@ class Workload(NamedTuple):
         return OwnerReference(version, self.kind, self.name, str(found["metadata"]["uid"]))
 
 
-def workload_of(text: str) -> Workload:
+def workload_of(text: str) -> OwningWorkload:
     """``KIND/NAME``. ``ConfigError``: it is none."""
     kind, slash, name = text.partition("/")
     kind = SHORT.get(kind.lower(), kind.lower())
     if not slash or not name or kind not in WORKLOADS:
         raise ConfigError(f"--for: {text} is no workload; write KIND/NAME, with one of {', '.join(WORKLOADS)}")
-    return Workload(*WORKLOADS[kind], name)
+    return OwningWorkload(*WORKLOADS[kind], name)
 
 
 def amounts_of(cpu: str, memory: str, requests: Sequence[str]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def selector_of(option: str, text: str) -> Json:
 
 def spec_of(
     *,
-    workload: Workload | None,
+    workload: OwningWorkload | None,
     template: Mapping[str, Any] | None,
     amounts: Mapping[str, str],
     selector: str,
