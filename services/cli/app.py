@@ -23,7 +23,8 @@ OPERATE = {
     "dump": "operate.dump", "explain": "explain.command", "log-level": "operate.settings",
     "members": "operate.status", "nodes": "operate.nodes", "pause": "operate.scheduling",
     "pending": "operate.pending", "pending-pods": "operate.pending", "policy": "operate.policy",
-    "queue": "operate.queues", "reserve": "reserve.command", "resume": "operate.scheduling",
+    "queue": "operate.queues", "rebalance": "rebalance.command", "reserve": "reserve.command",
+    "resume": "operate.scheduling",
     "settings": "operate.settings",
     "shards": "operate.shards", "status": "operate.status", "top": "operate.top.command", "units": "operate.units",
 }  # fmt: skip

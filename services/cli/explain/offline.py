@@ -62,6 +62,7 @@ from shared.scheduling.state.object_changes import put_object
 from shared.scheduling.state.releases import Release
 
 if TYPE_CHECKING:
+    from shared.adapters.kube.api import KubeClient
     from shared.ports import KubeApi
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ async def explain_workload(
 
 
 @asynccontextmanager
-async def opened_cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeApi]:
+async def opened_cluster(kubeconfig: Path | None, context: str) -> AsyncIterator[KubeClient]:
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
@@ -163,10 +164,12 @@ async def answer_from(api: Reads, namespace: str, name: str) -> dict[str, Any]:
     return {**answer, "source": OFFLINE, "missing": missing}
 
 
-async def read_cluster(api: Reads) -> tuple[ClusterState, list[Any], list[str]]:
-    """(everything that scheduling rules read, the pods as they are, what could not be looked at)."""
+async def read_cluster(api: Reads, kind_of_pods: Resource[Any] = PODS) -> tuple[ClusterState, list[Any], list[str]]:
+    """(everything that scheduling rules read, the pods as they are, what could not be read). ``kind_of_pods``: what
+    each decodes to, where more of them is asked for than rules read."""
+    wanted = api.list(NODES, timeout_s=LIST_S), api.list(kind_of_pods, timeout_s=LIST_S)
     try:
-        nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
+        nodes, pods = await asyncio.gather(*wanted)
     except KubeError as error:
         raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
     lists = await asyncio.gather(*(list_kind(api, kind) for kind in READ))

@@ -15,6 +15,7 @@ from bench import arrival
 from bench.drain.scenes import SCENES as DRAINED
 from bench.preemption.load import SCENES as PREEMPTED
 from bench.quality.scenes import SCENES as BURSTS
+from bench.rebalance.__main__ import SCENES as PLANNED
 from bench.scenes.counts import COUNTED, read
 from bench.scenes.page import PAGE, named, rewritten
 
@@ -26,6 +27,7 @@ PAGES = [
 SCENES_OF = {
     "bench.arrival": {arrival.ARRIVAL, arrival.STATUS}, "bench.drain": {*DRAINED}, "bench.preemption": {*PREEMPTED},
     "bench.few_agents": {*BURSTS}, "bench.quality": {"openb", *BURSTS}, "bench.scenes": {*COUNTED},
+    "bench.rebalance": {*PLANNED},
 }  # fmt: skip
 """What ``--scene`` or ``--scenes`` of a bench takes."""
 CALL = re.compile(r"(python3? -m |`)(bench(?:\.[a-z_0-9]+)+)(.*?)(?=`|\n\n|\bpython3? -m |\Z)", re.DOTALL)

@@ -1,0 +1,1 @@
+"""Plans of moves on decayed states, beside what no rearrangement could do better."""

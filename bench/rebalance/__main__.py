@@ -1,0 +1,152 @@
+"""What ``conclave rebalance`` wins on decayed states, beside what no rearrangement could do better.
+
+    .venv/bin/python -m bench.rebalance --scene nodes [--seeds 50]
+    .venv/bin/python -m bench.rebalance --scene openb --trace-dir DIR [--seeds 5] [--share 0.8] [--max-moves 300]
+    .venv/bin/python -m bench.rebalance --scene size [--nodes 5000] [--pods 50000]
+
+``nodes``: states of 20 nodes; nodes that ``empty-nodes`` frees, of those that the exact programme (MILP, HiGHS) frees.
+``openb``: its GPU nodes filled to a share by kube-scheduler's least requested, then 10,000 random departures, each
+followed by arrivals; by how much FGD's fragment falls, of what a linear programme allows; a second run on the result.
+``size``: CPU seconds of a plan of each goal. Same seeds, same states; only CPU depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from bench.rebalance.states import SHAPES, SIZES, Decaying, large_state, openb_state, plain_state
+from lab.bounds.moves_bound import fewest_nodes, least_fragment
+from lab.suites.openb import NODE_LIST
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
+from shared.model.resources import CPU, MEMORY, PODS
+from shared.policy.frag.fragmentation import typical_demand
+from shared.rebalance.limits import Caps
+from shared.rebalance.plan import GoalName, MovePlan
+from shared.rebalance.planner import ClusterSituation, PlanRequest, plan
+
+GIB = 1 << 30
+FREE = Caps(moves=0, at_once=0, workload_part=1.0)
+
+
+def planned(there: ClusterSituation, goal: GoalName, caps: Caps = FREE) -> tuple[MovePlan, float]:
+    """The plan, and its CPU seconds."""
+    begun = time.process_time()
+    found = plan(there, PlanRequest(goal, caps=caps), 0.0)
+    return found, time.process_time() - begun
+
+
+def moved(there: Decaying, found: MovePlan) -> ClusterSituation:
+    """The cluster with the moves made."""
+    for move in found.moves:
+        pod = there.state.index.get(move.uid)
+        assert pod is not None
+        there.state.forget(move.uid)
+        there.state.observe(replace(pod, node_name=move.target, devices=()))
+    assert not list(there.state.validate())
+    return there.situation()
+
+
+def told(name: str, values: list[float], digits: int = 1) -> str:
+    """Mean and standard deviation."""
+    return f"{name} {np.mean(values):.{digits}f} ± {np.std(values, ddof=min(1, len(values) - 1)):.{digits}f}"
+
+
+def nodes_scene(options: argparse.Namespace) -> None:
+    """``empty-nodes`` beside the exact programme."""
+    freed, exact, spared, second, proven, moves = 0, 0, [], 0, 0, []
+    for seed in range(42, 42 + options.seeds):
+        there = plain_state(20, seed, 0.75, 0.45)
+        table = there.state.table
+        counts = Counter(there.of.values())
+        asked = np.array([[cpu, memory * GIB, 1] for cpu, memory in SIZES])
+        has = table.allocatable[[table.column_of[name] for name in (CPU, MEMORY, PODS)], : table.rows].T
+        number = np.array([counts[index] for index in range(len(SIZES))])
+        least, sure = fewest_nodes(asked, number, has, np.ones((len(SIZES), table.rows), np.bool_))
+        found, _ = planned(there.situation(), GoalName.EMPTY_NODES)
+        freed, exact = freed + int(found.before - found.after), exact + int(found.before) - least
+        proven += sure
+        moves.append(float(len(found.moves)))
+        spared.append(found.before - found.after)
+        second += len(planned(moved(there, found), GoalName.EMPTY_NODES)[0].moves)
+    print(f"{options.seeds} states of 20 nodes of {SHAPES}: seeds 42-{41 + options.seeds}")
+    print(
+        f"{told('freed', spared)}; {freed} of the {exact} that the exact programme frees: {100 * freed / exact:.1f} %"
+    )
+    print(f"{told('moves', moves)}; optimum proven on {proven}; a second run: {second} moves")
+
+
+def openb_scene(options: argparse.Namespace) -> None:
+    """``fragmentation`` beside the bound."""
+    nodes = parse_gpu_nodes((options.trace_dir / NODE_LIST).read_text(), NODE_LIST)
+    name = "openb_pod_list_default.csv"
+    pods = parse_gpu_pods((options.trace_dir / name).read_text(), name, nodes)
+    falls, parts, counts, seconds, left, ends, all_moves = [], [], [], [], [], [], []
+    for seed in range(42, 42 + options.seeds):
+        there = openb_state(nodes, pods, seed, options.share, options.departures)
+        standing = Counter(there.of.values())
+        number = np.array([standing[index] for index in range(len(pods.classes))])
+        demand = typical_demand(pods.classes, number)
+        bound = least_fragment(nodes.states, pods.classes, number, demand)
+        found, cpu = planned(there.situation(), GoalName.FRAGMENTATION, replace(FREE, moves=options.max_moves))
+        falls.append(100 * (1 - found.after / found.before))
+        parts.append(100 * (found.before - found.after) / (found.before - bound))
+        counts.append(float(len(found.moves)))
+        seconds.append(cpu)
+        whole, _ = planned(there.situation(), GoalName.FRAGMENTATION)
+        ends.append(100 * (1 - whole.after / whole.before))
+        all_moves.append(float(len(whole.moves)))
+        left.append(float(len(planned(moved(there, whole), GoalName.FRAGMENTATION)[0].moves)))
+        print(
+            f"seed {seed}: {len(there.of)} pods, {found.before:.1f} -> {found.after:.1f} GPUs, {len(found.moves)} moves"
+            f" (bound {bound:.1f}); without a cap {whole.after:.1f} in {len(whole.moves)}", flush=True,
+        )  # fmt: skip
+    print(f"openb, {100 * options.share:g} % of GPUs, {options.departures} departures, seeds 42-{41 + options.seeds}")
+    print(f"{told('falls by', falls)} % within {options.max_moves} moves, {told('', parts)} % of what the bound allows")
+    print(f"without a cap {told('', ends)} % in {told('', all_moves)} moves; a second run: {told('moves', left)}")
+    print(told("CPU s", seconds))
+
+
+def size_scene(options: argparse.Namespace) -> None:
+    """CPU seconds of plans."""
+    for goal in (GoalName.LOAD, GoalName.FRAGMENTATION, GoalName.EMPTY_NODES):
+        there = large_state(options.nodes, options.pods, 42)
+        found, cpu = planned(there.situation(), goal, Caps(moves=options.max_moves))
+        print(
+            f"{goal}: {options.nodes} nodes, {len(there.of)} pods, {len(found.moves)} moves in {len(found.batches)} "
+            f"batches: {cpu:.1f} s CPU", flush=True,
+        )  # fmt: skip
+
+
+SCENES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "nodes": nodes_scene, "openb": openb_scene, "size": size_scene,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.rebalance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scene", choices=sorted(SCENES), required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--share", type=float, default=0.8)
+    parser.add_argument("--departures", type=int, default=10_000)
+    parser.add_argument("--max-moves", type=int, default=300)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=50_000)
+    parser.add_argument("--trace-dir", type=Path)
+    options = parser.parse_args()
+    if options.scene == "openb" and options.trace_dir is None:
+        parser.error("--trace-dir: --scene openb needs the folder with the openb trace")
+    SCENES[options.scene](options)
+
+
+if __name__ == "__main__":
+    main()

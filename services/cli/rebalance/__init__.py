@@ -1,0 +1,1 @@
+"""``conclave rebalance``: which pods should stand elsewhere, and moving them there."""

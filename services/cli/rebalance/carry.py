@@ -1,0 +1,251 @@
+"""Carries a plan out at the API server: what ``shared/rebalance/carrying.py`` says, by watches.
+
+Every request is bounded; an answer that does not come is asked again until the move's time is over. However this ends,
+the reservations that nobody uses are given back; where it is killed they end by their time to live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from shared.errors import KubeError, KubeExpired, KubeRejected
+from shared.kube.convert import owner_of
+from shared.kube.objects import Pod
+from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
+from shared.kube.resources import PODS, Deleted, Resource, Upserted
+from shared.kube.standing_pods import SourcedPod
+from shared.model.reservation import RESERVATION_ANNOTATION
+from shared.ports import Clock, KubeApi
+from shared.rebalance.carrying import (
+    Carrying,
+    CarryingEvent,
+    CarryingInstruction,
+    Evict,
+    EvictionAnswered,
+    GiveBack,
+    PodSeen,
+    Reserve,
+    ReserveRefused,
+    RoomTold,
+)
+from shared.rebalance.plan import Move
+from shared.runtime.kube.reservations import ReservationName, create, give_back
+
+LABEL = "conclave.io/rebalance"
+"""On our Reservations: the run that made them."""
+REQUEST_S = 10.0
+BUSY = (409, 429, 500, 502, 503, 504)
+GIVE_BACK_S = 15.0
+
+
+class CarryOut:
+    """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        carrying: Carrying,
+        raws: Mapping[str, SourcedPod],
+        clock: Clock,
+        tell: Callable[[str], None],
+        run: str = "",
+    ) -> None:
+        self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
+        self.run_name = run or uuid4().hex[:8]
+        self._events: asyncio.Queue[CarryingEvent] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._of: dict[tuple[str, str], str] = {}
+        """Which step each of our Reservations is for, by namespace and name."""
+        self._uids: dict[tuple[str, str], str] = {}
+        self._open: set[tuple[str, str]] = set()
+        self._steps = 0
+
+    async def run(self) -> None:
+        """Until the plan is carried out, or stopped. Every reservation that nobody uses is given back."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watches = [
+                    group.create_task(self._follow(RESERVATIONS, self._reservation)),
+                    group.create_task(self._follow(PODS, self._pod)),
+                ]
+                await self._turns()
+                for watch in watches:
+                    watch.cancel()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            expected = self._carrying.expected()
+            if not self._carrying.over:
+                self._carrying.stop("it ended early")
+            await self._clean([where for where in sorted(self._open) if self._of[where] not in expected])
+
+    async def _turns(self) -> None:
+        self._do(self._carrying.start(self._clock()))
+        while not self._carrying.over:
+            due = self._carrying.due()
+            try:
+                async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
+                    event = await self._events.get()
+            except TimeoutError:
+                self._do(self._carrying.tick(self._clock()))
+                continue
+            self._do(self._carrying.tell(event, self._clock()))
+
+    def _do(self, instructions: Sequence[CarryingInstruction]) -> None:
+        for one in instructions:
+            match one:
+                case Reserve(move):
+                    self._steps += 1
+                    where = move.namespace, f"rebalance-{self.run_name}-{self._steps}"
+                    self._of[where] = move.step
+                    self._open.add(where)
+                    self._tell(f"reserve  {move.key}: room on {move.target}")
+                    self._start(self._reserve(move, *where))
+                case Evict(move, uid, name):
+                    self._tell(f"evict    {move.namespace}/{name} from {move.source}")
+                    self._start(self._evict(move, uid, name))
+                case GiveBack(move):
+                    for where in sorted(self._open):
+                        if self._of[where] == move.step:
+                            self._start(self._return(where))
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reserve(self, move: Move, namespace: str, name: str) -> None:
+        spec = reservation_spec(self._raws[move.uid], move, self._carrying.patience.time_to_live_s)
+        where = ReservationName(namespace, name)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await create(self._api, where, spec, labels={LABEL: self.run_name})
+        except KubeRejected as error:
+            self._open.discard((namespace, name))
+            hint = (
+                "; the cluster has no Reservations: apply k8s/base/reservations-crd.yaml" if error.status == 404 else ""
+            )
+            self._events.put_nowait(ReserveRefused(move.step, f"{str(error)[:200]}{hint}"))
+        except (KubeError, TimeoutError):
+            pass  # the watch shows it, or its time passes
+
+    async def _evict(self, move: Move, uid: str, name: str) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await self._api.evict(namespace=move.namespace, name=name, uid=uid)
+            answer = EvictionAnswered(move.step)
+        except KubeRejected as error:
+            if error.status == 404:
+                answer = EvictionAnswered(move.step)  # it has left already
+            else:
+                answer = EvictionAnswered(move.step, str(error)[:200], later=error.status in BUSY)
+        except (KubeError, TimeoutError) as error:
+            answer = EvictionAnswered(move.step, str(error)[:200] or "no answer: does a webhook hang?", later=True)
+        self._events.put_nowait(answer)
+
+    async def _return(self, where: tuple[str, str]) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await give_back(self._api, ReservationName(*where, self._uids.get(where, "")))
+            self._open.discard(where)
+        except (KubeError, TimeoutError) as error:
+            self._tell(f"note     {where[0]}/{where[1]} was not given back ({error}); it ends by its time to live")
+
+    async def _clean(self, rest: Sequence[tuple[str, str]]) -> None:
+        """Give back what nobody uses, also where a request had no answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_S):
+                await asyncio.gather(*(self._return(where) for where in rest))
+
+    async def _follow(self, resource: Resource[Any], take: Callable[[Any, bool], None]) -> None:
+        """List and watch, again and again where a watch cannot go on."""
+        while True:
+            try:
+                found = await self._api.list(resource)
+                for item in found.items:
+                    take(item, False)
+                if resource is RESERVATIONS:
+                    self._missing({(item.metadata.namespace or "", item.metadata.name) for item in found.items})
+                async for event in self._api.watch(resource, resource_version=found.resource_version):
+                    if isinstance(event, Upserted | Deleted):
+                        take(event.object, isinstance(event, Deleted))
+            except KubeExpired:
+                continue
+            except KubeRejected as error:
+                if error.status in (401, 403, 404):
+                    self._tell(f"note     {resource.plural} cannot be watched: {error}")
+                    return
+                await asyncio.sleep(1.0)
+            except KubeError:
+                await asyncio.sleep(1.0)
+
+    def _missing(self, there: set[tuple[str, str]]) -> None:
+        """Ours that a list does not show any more, and that were seen before."""
+        for where in [where for where in self._open if where in self._uids and where not in there]:
+            self._gone(where)
+
+    def _gone(self, where: tuple[str, str]) -> None:
+        self._open.discard(where)
+        self._events.put_nowait(RoomTold(self._of[where], ""))
+
+    def _reservation(self, item: ReservationObject, deleted: bool) -> None:
+        where = item.metadata.namespace or "", item.metadata.name
+        step = self._of.get(where)
+        if step is None:
+            return
+        if deleted:
+            self._gone(where)
+            return
+        self._uids[where] = item.metadata.uid
+        pod = reserve_pod_from_api(item)
+        if (terms := pod.reserves) is None:
+            return
+        if terms.phase.over:
+            self._open.discard(where)
+        message = pod.invalid or terms.message or terms.reason
+        taken = terms.taken_by[0] if terms.taken_by else ""
+        self._events.put_nowait(RoomTold(step, terms.phase.value, pod.node_name, message, taken))
+
+    def _pod(self, pod: Pod, deleted: bool) -> None:
+        meta = pod.metadata
+        _, kind, name = owner_of(meta)
+        reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")
+        took = (
+            next((self._of[where] for where, uid in self._uids.items() if uid == reservation), "")
+            if reservation
+            else ""
+        )
+        self._events.put_nowait(
+            PodSeen(
+                meta.uid,
+                meta.namespace or "",
+                meta.name,
+                f"{kind}/{name}" if name else "",
+                pod.spec.node_name or "",
+                took=took,
+                gone=deleted or meta.deletion_timestamp is not None,
+            )
+        )
+
+
+def reservation_spec(raw: SourcedPod, move: Move, time_to_live_s: int) -> dict[str, Any]:
+    """What is asked for: room for a pod as its owner makes it, on the target, for one of that owner's pods."""
+    _, kind, name = owner_of(raw.metadata)
+    spec = msgspec.to_builtins(raw.spec)
+    for field in ("nodeName", "schedulingGates", "priority"):
+        spec.pop(field, None)
+    meta = {"labels": raw.metadata.labels or {}}
+    return {
+        "template": {"metadata": meta, "spec": spec},
+        "owners": [{"controller": {"kind": kind, "name": name}}],
+        "nodes": {"names": [move.target]},
+        "priority": raw.spec.priority or 0,
+        "allocateOnce": True,
+        "ttlSeconds": time_to_live_s,
+    }

@@ -1,0 +1,196 @@
+"""In which order moves are made: batches, each of which fits beside everything that stands before it.
+
+The place of every move of a batch is reserved before anybody of it leaves. So a move *needs* another when its place is
+free only once that one has left; it comes in a later batch. Moves that need each other around (a strongly connected
+component that is no single move) can begin nowhere: one of them goes over a node that has room for it, and on from
+there; where none has, the one that is worth least is left out, and the others follow (a partial step).
+
+What budgets allow holds per batch: a batch begins when the replacements of the one before are bound. Of one workload
+only a part moves at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from shared.model.cluster_objects import DisruptionBudget
+from shared.rebalance.components import components
+from shared.rebalance.limits import Caps
+from shared.rebalance.protections import budgets_of
+from shared.rebalance.residents import Resident
+from shared.rebalance.search import Wish
+from shared.rebalance.trial import ClusterTrial, copy_of
+
+FITS = "its place is free from the start"
+ROOM = "room"
+MOST_TOLD = 3
+
+
+@dataclass(slots=True)
+class MoveStep:
+    """A move in its batch. ``after``: keys of pods that have to leave first; ``why``: why it is here."""
+
+    wish: Wish
+    why: str = FITS
+    after: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class OrderedMoves:
+    """``left``: wishes that are not made, and why."""
+
+    batches: list[list[MoveStep]] = field(default_factory=list)
+    left: list[tuple[Wish, str]] = field(default_factory=list)
+
+
+class MoveOrdering:
+    """``trial``: the cluster as it is before the first move; it is left as it is after the last."""
+
+    def __init__(
+        self, trial: ClusterTrial, budgets: Sequence[DisruptionBudget], caps: Caps, copies: Counter[str]
+    ) -> None:
+        self._trial, self._budgets, self._caps, self._copies = trial, budgets, caps, copies
+        self._spare = inf if not caps.moves else caps.moves
+        self._covering: dict[str, tuple[int, ...]] = {}
+        self._waits: dict[str, str] = {}
+        """Why a pod was not in a batch before, by uid."""
+        self._gone: dict[int, list[str]] = {}
+        """Who has left each row by now."""
+
+    def run(self, wishes: Sequence[Wish]) -> OrderedMoves:
+        """Batches of these, whose pods stand at their sources."""
+        found, rest = OrderedMoves(), list(wishes)
+        self._spare -= len(rest)
+        while rest:
+            if batch := self._batch(rest):
+                found.batches.append(batch)
+                made = {step.wish.resident.uid for step in batch}
+                rest = [wish for wish in rest if wish.resident.uid not in made]
+            else:
+                rest = self._broken(rest, found)
+        return found
+
+    def _batch(self, rest: Sequence[Wish]) -> list[MoveStep]:
+        """The moves that fit together now, which have been made then."""
+        trial, chosen = self._trial, list[Wish]()
+        allowed = [budget.allowed for budget in self._budgets]
+        moving: Counter[str] = Counter()
+        start = trial.mark
+        for wish in rest:
+            one, covering = wish.resident, self._budgets_of(wish.resident)
+            if self._caps.at_once and len(chosen) >= self._caps.at_once:
+                self._waits.setdefault(one.uid, f"at most {self._caps.at_once} move at once")
+            elif tight := [number for number in covering if allowed[number] < 1]:
+                self._waits.setdefault(one.uid, f"the budget {self._budgets[tight[0]].name} allows no more at once")
+            elif moving[one.workload] >= max(1, int(self._copies[one.workload] * self._caps.workload_part)):
+                self._waits.setdefault(one.uid, f"only a part of {one.workload} moves at once")
+            elif not trial.takes(copy_of(one), wish.target, instead_of=one.uid):
+                self._waits[one.uid] = ROOM
+            else:
+                trial.put(copy_of(one), wish.target)
+                chosen.append(wish)
+                moving[one.workload] += 1
+                for number in covering:
+                    allowed[number] -= 1
+        batch = [self._told(wish) for wish in self._settled(chosen, start)]
+        for step in batch:
+            self._gone.setdefault(step.wish.source, []).append(step.wish.resident.pod.key)
+        return batch
+
+    def _told(self, wish: Wish) -> MoveStep:
+        """Why the move is in this batch."""
+        waited = self._waits.get(wish.resident.uid, "")
+        if waited != ROOM:
+            return MoveStep(wish, waited or FITS)
+        after = tuple(self._gone.get(wish.target, ()))
+        return MoveStep(wish, f"after {told(after)} left its place" if after else "after others had moved", after)
+
+    def _settled(self, chosen: list[Wish], start: int) -> list[Wish]:
+        """The batch as made: who moves stands at the new place alone. A move that others of the batch make impossible
+        by leaving (a spread becomes uneven) waits for the next."""
+        trial = self._trial
+        while True:
+            trial.undo(start)
+            for wish in chosen:
+                trial.put(wish.resident.replacement, wish.target)
+            wrong = [
+                wish
+                for wish in chosen
+                if self._tied(wish.resident) and not trial.takes(wish.resident.replacement, wish.target)
+            ]
+            if not wrong:
+                return chosen
+            self._waits[wrong[-1].resident.uid] = "it would not fit while others of the batch before are on their way"
+            chosen = [wish for wish in chosen if wish is not wrong[-1]]
+
+    def _tied(self, one: Resident) -> bool:
+        """Whether rules look at others that stand."""
+        return one.pod.relations is not None or bool(self._trial.state.index.anti_affinity)
+
+    def _broken(self, rest: list[Wish], found: OrderedMoves) -> list[Wish]:
+        """No move can begin: one goes over a node with room, or is left out."""
+        leaving: dict[int, list[int]] = {}
+        for number, wish in enumerate(rest):
+            leaving.setdefault(wish.source, []).append(number)
+        needs = {
+            number: [other for other in leaving.get(wish.target, ()) if other != number]
+            for number, wish in enumerate(rest)
+        }
+        circle = components(needs)[0]
+        for number in sorted(circle, key=lambda other: _size(rest[other].resident)):
+            wish = rest[number]
+            if (
+                self._spare < 1
+                or len(circle) < 2
+                or any(self._budgets[covering].allowed < 1 for covering in self._budgets_of(wish.resident))
+            ):
+                continue
+            if (over := self._over(wish, {rest[other].source for other in circle})) is None:
+                continue
+            self._spare -= 1
+            keys = [rest[other].resident.pod.key for other in circle]
+            why = f"over {self._trial.table.names[over]}: {told(keys)} wait for each other's places"
+            self._gone.setdefault(wish.source, []).append(wish.resident.pod.key)
+            self._trial.put(wish.resident.replacement, over)
+            found.batches.append([MoveStep(Wish(wish.resident, wish.source, over), why)])
+            rest[number] = Wish(wish.resident, over, wish.target, wish.gain)
+            return rest
+        worst = min(circle, key=lambda other: rest[other].gain)
+        if len(circle) > 1:
+            why = f"a partial step: {len(circle)} moves wait for each other's places, and no node has room for one"
+        else:
+            why = "its place is not free, and nobody leaves it"
+        found.left.append((rest[worst], why))
+        return [wish for number, wish in enumerate(rest) if number != worst]
+
+    def _over(self, wish: Wish, sources: set[int]) -> int | None:
+        """The node with room that is fullest afterwards; none of the circle's."""
+        one = wish.resident
+        mask = self._trial.rows_for(copy_of(one), instead_of=one.uid)
+        mask[[*sources, wish.source, wish.target]] = False
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return None
+        table = self._trial.table
+        used = table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)
+        return int(rows[int(used.sum(0).argmax())])
+
+    def _budgets_of(self, one: Resident) -> tuple[int, ...]:
+        if one.uid not in self._covering:
+            self._covering[one.uid] = budgets_of(one, self._budgets)
+        return self._covering[one.uid]
+
+
+def told(keys: Sequence[str]) -> str:
+    """Some of these pods, for people."""
+    more = len(keys) - MOST_TOLD
+    return ", ".join(keys[:MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def _size(one: Resident) -> int:
+    return sum(amount for _, amount in one.pod.pod_class.requests)

@@ -1,0 +1,204 @@
+"""From a cluster and a goal to a plan: who moves where, in which batches, and what it wins.
+
+The state that is given is worked on and left as it was. Same cluster, goal and history: same plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shared.errors import ConfigError
+from shared.model.pod import Pod
+from shared.model.power import PUBLISHED, PowerCurves
+from shared.rebalance.emptying import Emptying
+from shared.rebalance.goals.fragmentation import Fragments
+from shared.rebalance.goals.latency import KeptLatency
+from shared.rebalance.goals.load import EvenLoad
+from shared.rebalance.goals.measure import GoalMeasure
+from shared.rebalance.history import MoveHistory
+from shared.rebalance.limits import AN_HOUR, Caps, CountedMoves
+from shared.rebalance.order import MoveOrdering
+from shared.rebalance.plan import GoalName, LeftOut, Move, MovePlan
+from shared.rebalance.protections import Protections, budgets_of, protected
+from shared.rebalance.residents import Resident, pending_again
+from shared.rebalance.search import SingleMoves, Wish
+from shared.rebalance.trial import ClusterTrial
+from shared.rebalance.unblocking import Unblocking
+from shared.rebalance.watts import drawn_power
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSituation:
+    """``state``: nodes, pods and whatever rules read; ``residents``: the pods that stand; ``waiting``: those that do
+    not; ``used``: by node (milli-cores, bytes) measured; ``notes``: what could not be looked at."""
+
+    state: ClusterState
+    residents: tuple[Resident, ...]
+    waiting: tuple[Pod, ...] = ()
+    used: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """``unit``: of ``unblock``, the key of a pod or group."""
+
+    goal: GoalName
+    unit: str = ""
+    caps: Caps = field(default_factory=Caps)
+    protections: Protections = field(default_factory=Protections)
+    history: MoveHistory = field(default_factory=MoveHistory)
+    power: PowerCurves = PUBLISHED
+
+
+@dataclass(slots=True)
+class _Searched:
+    wishes: list[Wish]
+    unit: str
+    before: float
+    after: float
+    stopped: str
+    freed: tuple[str, ...] = ()
+    unblocked: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
+    """The plan. ``ConfigError``: of ``unblock``, there is no such unit that waits."""
+    state, budgets = there.state, there.state.budgets
+    trial = ClusterTrial(state)
+    standing = [one for one in there.residents if trial.row(one.uid) >= 0]
+    stay = protected(standing, budgets, asked.protections, asked.history, now)
+    movable = [one for one in standing if one.uid not in stay]
+    counted = CountedMoves(asked.caps, asked.history.within(AN_HOUR, now))
+    closed = asked.history.closed(now)
+    try:
+        found = _searched(there, asked, trial, standing, movable, counted, closed)
+        trial.undo(0)
+        copies = Counter(one.workload for one in standing)
+        ordered = MoveOrdering(trial, budgets, asked.caps, copies).run(found.wishes)
+    finally:
+        trial.undo(0)
+    names, moves = trial.table.names, list[Move]()
+    for number, batch in enumerate(ordered.batches, start=1):
+        for step in batch:
+            one, wish = step.wish.resident, step.wish
+            disturbs = (*(f"budget {budgets[index].name}" for index in budgets_of(one, budgets)), one.workload)
+            moves.append(
+                Move(
+                    one.uid,
+                    one.pod.namespace,
+                    one.pod.name,
+                    one.workload,
+                    names[wish.source],
+                    names[wish.target],
+                    wish.gain,
+                    number,
+                    disturbs,
+                    step.after,
+                    step.why,
+                )
+            )
+    left = tuple(LeftOut(w.resident.pod.key, names[w.source], names[w.target], why) for w, why in ordered.left)
+    lost = sum(wish.gain for wish, _ in ordered.left)
+    held = Counter(reason.partition(":")[0] for reason in stay.values())
+    notes = (*there.notes, *found.notes)
+    if left and asked.goal is GoalName.UNBLOCK:
+        notes = (*notes, "moves were left out: the unit may not fit")
+    return MovePlan(
+        goal=str(asked.goal), unit=found.unit, before=found.before, after=found.after + lost, moves=tuple(moves),
+        left_out=left, stopped=found.stopped, protected=dict(held.most_common()), notes=notes,
+        freed=found.freed if not left else (), unblocked=found.unblocked,
+    )  # fmt: skip
+
+
+def _searched(
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
+    standing: Sequence[Resident],
+    movable: Sequence[Resident],
+    counted: CountedMoves,
+    closed: Mapping[str, frozenset[str]],
+) -> _Searched:
+    if asked.goal is GoalName.EMPTY_NODES:
+        return _emptied(asked, trial, standing, movable, counted, closed)
+    if asked.goal is GoalName.UNBLOCK:
+        return _unblocked(there, asked, trial, movable, counted, closed)
+    measure, notes = _measure(there, asked.goal, trial, standing)
+    least = measure.least_gain if asked.caps.min_gain is None else asked.caps.min_gain
+    before = measure.value()
+    search = SingleMoves(trial, measure, movable, counted, closed, least)
+    stopped = search.run()
+    return _Searched(list(search.wishes.values()), measure.unit, before, measure.value(), stopped, notes=notes)
+
+
+def _measure(
+    there: ClusterSituation, goal: GoalName, trial: ClusterTrial, standing: Sequence[Resident]
+) -> tuple[GoalMeasure, tuple[str, ...]]:
+    if goal is GoalName.LOAD:
+        notes = () if there.used else ("no use was measured: load is what is requested",)
+        return EvenLoad(trial, standing, there.used), notes
+    if goal is GoalName.LATENCY:
+        return KeptLatency(trial, standing), ()
+    return Fragments(trial, [*(one.pod for one in standing if not one.stationary), *there.waiting]), ()
+
+
+def _emptied(
+    asked: PlanRequest,
+    trial: ClusterTrial,
+    standing: Sequence[Resident],
+    movable: Sequence[Resident],
+    counted: CountedMoves,
+    closed: Mapping[str, frozenset[str]],
+) -> _Searched:
+    power = drawn_power(trial.table, asked.power)
+    idle = power.of_rows(idle=True)
+    emptying = Emptying(
+        trial, standing, frozenset(one.uid for one in movable), counted, closed, lambda row: float(idle[row]),
+        1.0 if asked.caps.min_gain is None else asked.caps.min_gain,
+    )  # fmt: skip
+    before, drawn = emptying.in_use, power.drawn(_used_rows(trial, standing))
+    stopped = emptying.run()
+    saved = drawn - power.drawn(_used_rows(trial, standing))
+    notes = (f"{saved:.0f} W less by the power curves, where unused nodes are turned off",) if emptying.freed else ()
+    freed = tuple(trial.table.names[row] for row in emptying.freed)
+    return _Searched(
+        emptying.wishes, "nodes in use", float(before), float(emptying.in_use), stopped, freed, notes=notes
+    )  # fmt: skip
+
+
+def _used_rows(trial: ClusterTrial, standing: Sequence[Resident]) -> BoolArray:
+    used: BoolArray = np.zeros(trial.table.rows, np.bool_)
+    used[[trial.row(one.uid) for one in standing if not one.stationary]] = True
+    return used
+
+
+def _unblocked(
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
+    movable: Sequence[Resident],
+    counted: CountedMoves,
+    closed: Mapping[str, frozenset[str]],
+) -> _Searched:
+    members = [pod for pod in there.waiting if asked.unit in (pod.key, pod.group)]
+    if not members:
+        raise ConfigError(
+            f"unblock: no pod waits that is {asked.unit}, or a member of that group; see 'conclave pending'"
+        )
+    group = there.state.pod_groups.get(asked.unit)
+    standing = len(there.state.members.get(asked.unit, ()))
+    needed = max(1, min(len(members), group.min_count - standing)) if group is not None else len(members)
+    unblocking = Unblocking(trial, movable, [pending_again(pod) for pod in members], needed, counted, closed)
+    stopped = unblocking.run()
+    places = {key: trial.table.names[row] for key, row in unblocking.places.items()}
+    return _Searched(
+        unblocking.wishes, "members without room", float(needed), float(unblocking.short), stopped, unblocked=places
+    )  # fmt: skip
