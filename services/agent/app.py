@@ -52,6 +52,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
             speed=settings.workload_speed,
             profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
+        for policy in settings.served().policies():
+            core.lanes.own(policy)  # loaded before the first pod asks for it
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader
 

@@ -31,6 +31,7 @@ from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.profiles import own_policy
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
@@ -161,7 +162,7 @@ class AgentCore:
                 if known is None:
                     unknown.append(group.class_id)
                     continue
-                lane, started = self.lanes.of(candidate=known.candidate), self._clock()
+                lane, started = self._lane(known), self._clock()
                 slots = self._judge(lane, group, known, offer.extra, answers, refusals)
                 lane.judged(group.class_id, known.seen, self._clock() - started)
                 if group is not offer.groups[-1]:
@@ -183,13 +184,18 @@ class AgentCore:
 
     def _prepare(self, groups: Sequence[UnitGroup]) -> None:
         """What an offer asks for is told at once."""
-        asked: dict[bool, list[tuple[PodClass, PodClass]]] = {}
+        asked: dict[Lane, list[tuple[PodClass, PodClass]]] = {}
         for group in groups:
             known = self._classes.get(group.class_id)
             if known is not None:
-                asked.setdefault(known.candidate, []).append((known.pod_class, known.seen))
-        for candidate, classes in asked.items():
-            self.lanes.of(candidate=candidate).ranker.prepare(classes)
+                asked.setdefault(self._lane(known), []).append((known.pod_class, known.seen))
+        for lane, classes in asked.items():
+            lane.ranker.prepare(classes)
+
+    def _lane(self, known: _Known) -> Lane:
+        """Who judges the class: the policy that its profile names, or the mesh's."""
+        own = own_policy(known.pod_class)
+        return self.lanes.own(own) if own else self.lanes.of(candidate=known.candidate)
 
     def _judge(
         self,

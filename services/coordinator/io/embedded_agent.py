@@ -43,6 +43,8 @@ class EmbeddedAgent:
             speed=settings.workload_speed,
             profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
+        for policy in settings.served().policies():
+            self.core.lanes.own(policy)
         self.record = AgentRecord(
             id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION,
             plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
