@@ -33,7 +33,8 @@ LAB = {
 }  # fmt: skip
 """What the lab gives, by its whole name."""
 OTHERS = LAB | {
-    "autoscale": "autoscale.command", "completion": "completion", "context": "context", "jobs": "jobs.command",
+    "autoscale": "autoscale.command", "completion": "completion", "context": "context",
+    "import-config": "imports.command", "jobs": "jobs.command",
     "pki": "pki.command", "run": "local.run", "twin": "twin", "up": "local.up", "version": "version", "wire": "wire",
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ from shared.scheduling.scores import WEIGHTS
 
 MAX_BYTES = 1 << 20
 MOST_PROFILES = 32
+MOST_WEIGHT = 100_000
 KUBE_DEFAULT = "kube-default"
 
 MAY_BE_LEFT_OUT = frozenset(
@@ -163,7 +164,7 @@ def _weights(at: str, value: Any, known: Collection[str]) -> tuple[tuple[str, in
     for name, weight in weights.items():
         if name not in known:
             raise Wrong(at, f"{name!r} is no score{_nearest(str(name), known)}")
-        whole(f"{at}.{name}", weight, 0, 100)
+        whole(f"{at}.{name}", weight, 0, MOST_WEIGHT)
     return tuple(sorted((name, weight) for name, weight in weights.items() if WEIGHTS.get(name) != weight))
 
 
