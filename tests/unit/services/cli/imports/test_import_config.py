@@ -14,175 +14,22 @@ from services.cli.imports.counterparts import GONE, OUT_OF_TREE
 from services.cli.imports.kube_scheduler import import_config
 from shared.runtime.process.profile_arguments import Wrong
 from shared.runtime.process.profiles_file import parse_profiles
-from shared.scheduling.scores import WEIGHTS
 
 Json = dict[str, Any]
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-NOTHING = dict.fromkeys(WEIGHTS, 0)
 
-FORMS: dict[str, tuple[str, list[Json], list[str]]] = {
-    # name: (after HEAD, profiles without names and policy, what lines begin with)
-    "minimal": ("clientConnection: {kubeconfig: /etc/k}", [{}], ["clientConnection: without effect"]),
-    "points": (
-        "profiles: [{plugins: {score: {disabled: [{name: PodTopologySpread}], enabled: [{name: MineA, weight: 2}]}}}]",
-        [{"scores": {"PodTopologySpread": 0}}],
-        ["profiles[0].plugins.score: MineA is not known"],
-    ),
-    "two profiles": (
-        "profiles: [{schedulerName: a}, {schedulerName: none, plugins: {preScore: {disabled: [{name: '*'}]},"
-        " score: {disabled: [{name: '*'}]}}}]",
-        [{}, {"scores": NOTHING}],
-        [],
-    ),
-    "multipoint": (
-        "profiles: [{schedulerName: m, plugins: {multiPoint: {enabled: [{name: Mine}]},"
-        " score: {enabled: [{name: ImageLocality, weight: 5}]}, preScore: {disabled: [{name: '*'}]}}}]",
-        [{"scores": {"ImageLocality": 5}}],
-        ["profiles[0].plugins.multiPoint: Mine is not known", "profiles[0].plugins.preScore.disabled: without effect"],
-    ),
-    "precedence": (
-        "profiles: [{schedulerName: m, plugins: {multiPoint: {disabled: [{name: NodeAffinity}, {name: ImageLocality}]},"
-        " filter: {enabled: [{name: NodeAffinity}]}, score: {enabled: [{name: ImageLocality, weight: 3}]}}}]",
-        [{"scores": {"NodeAffinity": 0, "ImageLocality": 3}}],
-        [],
-    ),
-    "everything anew": (
-        "profiles: [{schedulerName: m, plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: TaintToleration},"
-        " {name: NodeAffinity, weight: 7}, {name: PrioritySort}, {name: DefaultBinder}, {name: NodeResourcesFit}]}}}]",
-        [
-            {
-                "filters": {"disabled": ["InterPodAffinity", "NodeUnschedulable", "PodTopologySpread"]},
-                "scores": NOTHING | {"TaintToleration": 1, "NodeAffinity": 7} | {"NodeResourcesFit": None},
-            }
-        ],
-        [
-            "profiles[0].plugins: DynamicResources filters all the same",
-            "profiles[0].plugins.postFilter: DefaultPreempt",
-        ],
-    ),
-    "most allocated": (
-        "profiles: [{schedulerName: b, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type:"
-        " MostAllocated, resources: [{name: cpu, weight: 1}, {name: intel.com/foo, weight: 3}]}}}]}]",
-        [
-            {
-                "args": {
-                    "NodeResourcesFit": {
-                        "scoringStrategy": {
-                            "type": "MostAllocated",
-                            "resources": [{"name": "cpu", "weight": 1}, {"name": "intel.com/foo", "weight": 3}],
-                        }
-                    }
-                }
-            }
-        ],
-        [],
-    ),
-    "added affinity": (
-        "profiles: [{schedulerName: foo, pluginConfig: [{name: NodeAffinity, args: {addedAffinity:"
-        " {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions:"
-        " [{key: name, operator: In, values: [foo]}]}]}}}}]}]",
-        [
-            {
-                "args": {
-                    "NodeAffinity": {
-                        "addedAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {
-                                "nodeSelectorTerms": [
-                                    {"matchExpressions": [{"key": "name", "operator": "In", "values": ["foo"]}]}
-                                ]
-                            }
-                        }
-                    }
-                }
-            }
-        ],
-        [],
-    ),
-    "spread": (
-        "profiles: [{schedulerName: s, pluginConfig: [{name: PodTopologySpread, args: {defaultConstraints: [{maxSkew: 1,"
-        " topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}], defaultingType: List}}]}]",
-        [
-            {
-                "args": {
-                    "PodTopologySpread": {
-                        "defaultingType": "List",
-                        "defaultConstraints": [
-                            {
-                                "maxSkew": 1,
-                                "topologyKey": "topology.kubernetes.io/zone",
-                                "whenUnsatisfiable": "ScheduleAnyway",
-                            }
-                        ],
-                    }
-                }
-            }
-        ],
-        [],
-    ),
-    "second scheduler": (
-        "profiles: [{schedulerName: my-scheduler}]\nleaderElection: {leaderElect: false}",
-        [{}],
-        ["leaderElection: without effect"],
-    ),
-    "extender": (
-        "extenders: [{urlPrefix: 'http://h/x', filterVerb: f, prioritizeVerb: p, weight: 1, enableHTTPS: false,"
-        " managedResources: [{name: e.com/foo, ignoredByScheduler: true}]}]",
-        [{"args": {"NodeResourcesFit": {"ignoredResources": ["e.com/foo"]}}}],
-        [
-            "extenders[0]: http://h/x is not called (filterVerb, prioritizeVerb)",
-            "extenders[0].managedResources[0]: e.com",
-        ],
-    ),
-    "an operator's: bin packing, removed plugins": (
-        "profiles: [{plugins: {score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled:"
-        " [{name: NodeResourcesMostAllocated, weight: 100}]}}, pluginConfig: [{name: NodeResourcesMostAllocated,"
-        " args: {resources: [{name: cpu, weight: 1}]}}]}]",
-        [{}],
-        [
-            "profiles[0].plugins.score: NodeResourcesMostAllocated is unknown to kube-scheduler 1.36: use NodeResourcesFit",
-            "profiles[0].pluginConfig[0]: arguments of NodeResourcesMostAllocated: use NodeResourcesFit",
-        ],
-    ),
-    "an operator's: bin packing for an autoscaler": (
-        "profiles: [{schedulerName: bin-packing-scheduler, plugins: {score: {enabled: [{name: NodeResourcesFit,"
-        " weight: 10}], disabled: [{name: NodeResourcesBalancedAllocation}]}}, pluginConfig: [{name: NodeResourcesFit,"
-        " args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: NodeResourcesFitArgs, scoringStrategy:"
-        " {type: MostAllocated}}}]}]",
-        [
-            {
-                "scores": {"NodeResourcesFit": 10, "NodeResourcesBalancedAllocation": 0},
-                "args": {"NodeResourcesFit": {"scoringStrategy": {"type": "MostAllocated"}}},
-            }
-        ],
-        [],
-    ),
-    "an operator's: gangs and load": (
-        "profiles: [{schedulerName: s, plugins: {queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: '*'}]},"
-        " multiPoint: {enabled: [{name: TargetLoadPacking}, {name: NodeResourceTopologyMatch}]}},"
-        " pluginConfig: [{name: Coscheduling, args: {permitWaitingTimeSeconds: 10}}, {name: DefaultPreemption,"
-        " args: {minCandidateNodesPercentage: 5, minCandidateNodesAbsolute: 100}}]}]",
-        [{}],
-        [
-            "profiles[0].plugins.queueSort: Coscheduling is not Kubernetes' own: pod groups are placed together",
-            "profiles[0].plugins.multiPoint: TargetLoadPacking is not Kubernetes' own: give the profile policy: ee",
-            "profiles[0].plugins.multiPoint: NodeResourceTopologyMatch is not Kubernetes' own: nodes' zones",
-            "profiles[0].pluginConfig[0]: arguments of Coscheduling: pod groups are placed together",
-            "profiles[0].pluginConfig[1].args.minCandidateNodesPercentage: without effect",
-        ],
-    ),
+FORMS: dict[str, Json] = {
+    one["form"]: one for one in yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text(encoding="utf-8"))
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_each_published_form_is_read_and_each_difference_said(name: str) -> None:
-    text, wanted, lines = FORMS[name]
-    found = import_config(yaml.safe_load(HEAD + text))
+    wanted, lines = FORMS[name]["profiles"], FORMS[name]["lines"]
+    found = import_config(FORMS[name]["configuration"])
     made = [
         {key: said for key, said in one.items() if key not in ("schedulerName", "policy")} for one in found.profiles
     ]
-    for one in wanted:
-        for key in [key for key, said in one.get("scores", {}).items() if said is None]:
-            del one["scores"][key]  # as it is by default
     assert made == wanted
     told = [line for line in found.lines if "is what kube-scheduler serves" not in line]
     for begins in lines:
@@ -231,7 +78,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 def test_the_command_writes_a_file_that_is_read_again(tmp_path: Path) -> None:
     file, out = tmp_path / "k.yaml", tmp_path / "profiles.yaml"
-    file.write_text(HEAD + FORMS["extender"][0])
+    file.write_text(yaml.safe_dump(FORMS["extender"]["configuration"]))
     code, printed, told = run(str(file), "--out", str(out))
     assert code == 0
     assert printed == f"{out}: 1 profiles, 3 lines of what differs\n"
