@@ -36,7 +36,7 @@ from tests.real.scene import SLOT, Scene
 
 Json = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
-PODS = 24
+PODS = 14
 """Of each scheduler."""
 
 CONFIG = Path(__file__).with_name("kube-scheduler.yaml")

@@ -109,7 +109,7 @@ def naive_balance(names: tuple[str, ...], asked: Amounts, has: Amounts, used: Am
 FITS = [
     FitScoring("LeastAllocated", (Weighted("cpu", 3), Weighted("e.com/x", 2), Weighted("ephemeral-storage"))),
     FitScoring("MostAllocated", (Weighted("memory"),)),
-    FitScoring("MostAllocated", (Weighted("cpu"), Weighted("memory", 2), Weighted("e.com/x", 5), Weighted("nowhere/y"))),
+    FitScoring("MostAllocated", (Weighted("cpu"), Weighted("memory", 2), Weighted("e.com/x", 5), Weighted("no/y"))),
     FitScoring(
         "RequestedToCapacityRatio", (Weighted("cpu"), Weighted("e.com/x", 3)), (ShapePoint(0, 0), ShapePoint(100, 100))
     ),
