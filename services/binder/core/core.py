@@ -88,6 +88,7 @@ class BinderCore:
         kinds: Collection[str] = (), epoch: float = 0.0, rng: Random | None = None,
     ) -> None:  # fmt: skip
         self.state = State(term, settings, shard, shards or Shards(), epoch=epoch, rng=rng or Random(term))
+        self._profiles = settings.profiles if settings.profiles.special else None
         self.committer = Committer(
             keys,
             shard=shard,
@@ -330,8 +331,8 @@ class BinderCore:
                 self.state.emit(commit)
 
     def _pod_seen(self, pod: Pod) -> None:
-        if (profiles := self.state.settings.profiles).special:
-            pod = profiles.applied(pod)
+        if self._profiles is not None:
+            pod = self._profiles.applied(pod)
         state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)

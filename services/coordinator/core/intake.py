@@ -67,11 +67,12 @@ class PodIntake:
         self._requeuer = requeuer
         self._giving_way = giving_way
         self._claims_served = True
+        self._profiles = state.settings.profiles if state.settings.profiles.special else None
 
     def seen(self, pod: Pod) -> None:
         """The API server shows a pod, which was added or changed."""
-        if (profiles := self._state.settings.profiles).special:
-            pod = profiles.applied(pod)
+        if self._profiles is not None:
+            pod = self._profiles.applied(pod)
         self.upsert(pod if pod.offline is None else self.counted(pod))
 
     def counted(self, pod: Pod) -> Pod:

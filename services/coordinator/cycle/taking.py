@@ -234,7 +234,9 @@ class Taker:
     def _judge(self, pod: Pod, template: Hashable | None) -> _Judged:
         variants = self._variants
         candidate = variants.has_candidate and variants.takes(pod)
-        looks = variants.looks_at(pod, candidate=candidate)
+        looks = variants.looks[candidate]
+        if pod.pod_class.profile is not None:
+            looks = variants.looks_at(pod, candidate=candidate)
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
         return _Judged(self.classes.of(pod.pod_class, key), template, candidate, looks)
 
