@@ -69,7 +69,7 @@ from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.logging import TAIL
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
-from shared.runtime.process.plugins import plugins_of, titles_of
+from shared.runtime.process.plugins import plugins_of, profile_titles, titles_of
 from shared.runtime.process.process import identity, keys_of
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
@@ -185,7 +185,8 @@ async def serve(
             ready=stands,
             leave=leave,
             admin_url=serving.url if serving is not None else "",
-            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts)
+            + profile_titles(settings.served()),
             thread=thread,
             on_leader=on_leader,
         )

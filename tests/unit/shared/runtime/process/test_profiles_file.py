@@ -13,9 +13,12 @@ from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError
 from shared.model.scheduling_profile import FitScoring, SchedulingProfile, ShapePoint, SpreadDefault, Weighted
 from shared.policy.registry import make_policy
+from shared.runtime.process.plugins import profile_titles
 from shared.runtime.process.profiles_file import parse_profiles, profiles_of
+from shared.scheduling.profiles import Profiles
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, ClassDefinition, Offer
+from shared.wire.records import plugins_differ
 from tests.builders import make_pod
 
 Json = dict[str, Any]
@@ -136,3 +139,13 @@ def test_coordinator_and_binder_serve_the_same_names(tmp_path: Path) -> None:
     assert binder.ours == {"conclave", "a", "b"}
     assert set(coordinator.profiles.special) == {"b"}
     assert coordinator.profiles.policies() == ["random"]
+
+
+def test_a_process_with_another_file_than_the_leaders_is_told() -> None:
+    first, other = (
+        profile_titles(Profiles.of(parsed(f"profiles: [{{schedulerName: {name}, policy: random}}]"))) for name in "ab"
+    )
+    assert profile_titles(Profiles()) == ()
+    assert plugins_differ("binder", first, first) == plugins_differ("jobs", (), first) == ""
+    for service in ("agent", "binder", "coordinator"):
+        assert f"has the plugins {other[0]}, the coordinator {first[0]}" in plugins_differ(service, other, first)
