@@ -25,7 +25,7 @@ from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.agent.sender import Sender
 from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
-from shared.runtime.process.plugins import plugins_of, profile_of, titles_of
+from shared.runtime.process.plugins import plugins_of, profile_of, profile_titles, titles_of
 from shared.runtime.process.runtime import Runtime, new_incarnation, opened
 from shared.runtime.process.service import Service
 from shared.runtime.records.policies import get_weights
@@ -52,6 +52,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
             speed=settings.workload_speed,
             profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
+        for policy in settings.served().policies():
+            core.lanes.own(policy)  # loaded before the first pod asks for it
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader
 
@@ -69,7 +71,8 @@ async def main(service: Service, settings: AgentSettings) -> None:
             node=settings.node,
             protocol=VERSION,
             version=CONCLAVE_VERSION,
-            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts)
+            + profile_titles(settings.served()),
             sensors=senses,
         )
 

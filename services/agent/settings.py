@@ -12,8 +12,11 @@ from shared.hostport import split_host_port
 from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
 from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
 from shared.policy.domain import PLACEMENT
+from shared.policy.registry import make_policy
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.profiles_file import profiles_of
+from shared.scheduling.profiles import Profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,9 @@ class AgentSettings(ProcessSettings):
     load_parts: str = LOAD_PARTS
     """Of what a node's load is the mean, which ee, lb, el and the goal balance go by: cpu, memory, disk, network, pods,
     comma-separated; the same for agents and coordinators. See docs/policies/deepsets.md."""
+    profiles: Path | None = None
+    """A file of profiles: schedulerNames that are served beside ``scheduler_name``, each with its filters, scores,
+    arguments and policy; empty: none. The same for agents, coordinators and binders. See docs/profiles.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -75,4 +81,9 @@ class AgentSettings(ProcessSettings):
             raise ValueError(
                 "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"
             )
-        profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
+        self.served()
+
+    def served(self) -> Profiles:
+        """The profiles beside the mesh's own."""
+        profile = profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
+        return profiles_of(self.profiles, tuple(one.name for one in profile.scores), make_policy)

@@ -30,7 +30,7 @@ from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.failpoints import Failpoints
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import plugins_of, profile_titles
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.shards import follow_shards, read_shards
@@ -75,7 +75,7 @@ async def serve(
         role="binder",
         ready=ready,
         drain=Shell.drain,
-        plugins=plugins_of(settings.plugins).titles,
+        plugins=plugins_of(settings.plugins).titles + profile_titles(settings.served()),
         thread=thread,
         on_leader=watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by),
     )

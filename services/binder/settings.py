@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,6 +12,8 @@ from services.binder.core.state import CoreSettings
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import SchedulerName, Standby
+from shared.runtime.process.profiles_file import profiles_of
+from shared.scheduling.profiles import Profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,9 @@ class BinderSettings(LeaderSettings):
     unknown_zones: Literal["taken", "free"] = "taken"
     """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
     memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
+    profiles: Path | None = None
+    """A file of profiles: schedulerNames that are served beside ``scheduler_name``, each with its filters, scores,
+    arguments and policy; empty: none. The same for agents, coordinators and binders. See docs/profiles.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -47,11 +53,18 @@ class BinderSettings(LeaderSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         plugins_of(self.plugins)
+        self.served()
+
+    def served(self) -> Profiles:
+        """The profiles beside the mesh's own. Scores and policies are others' to look at."""
+        scores = plugins_of(self.plugins).profile.scores
+        return profiles_of(self.profiles, tuple(one.name for one in scores))
 
     def binder_core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
             scheduler_name=self.scheduler_name,
+            profiles=self.served(),
             profile=plugins_of(self.plugins).profile,
             max_bindings=self.max_bindings,
             volumes_wait_s=self.volumes_wait_s,

@@ -35,9 +35,9 @@ LAB = {
 }  # fmt: skip
 """What the lab gives, by its whole name."""
 OTHERS = LAB | {
-    "autoscale": "autoscale.command", "completion": "completion", "context": "context", "jobs": "jobs.command",
-    "pki": "pki.command", "run": "local.run", "snapshot": "snapshot.command", "twin": "twin", "up": "local.up",
-    "version": "version", "wire": "wire",
+    "autoscale": "autoscale.command", "completion": "completion", "context": "context",
+    "import-config": "imports.command", "jobs": "jobs.command", "pki": "pki.command", "run": "local.run",
+    "snapshot": "snapshot.command", "twin": "twin", "up": "local.up", "version": "version", "wire": "wire",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import labels_of, region_of
 from services.coordinator.io import control, egress_writes, loan_writes, queue_history, target_writes
 from services.coordinator.io.cluster_identity import ClusterIdentity
-from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
+from services.coordinator.io.cluster_lease import ClusterLease, ClusterLeases, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Binder, Peers
@@ -77,7 +77,7 @@ from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.logging import TAIL
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
-from shared.runtime.process.plugins import plugins_of, titles_of
+from shared.runtime.process.plugins import plugins_of, profile_titles, titles_of
 from shared.runtime.process.process import identity, keys_of
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
@@ -107,7 +107,7 @@ class Outside(Struct, frozen=True):
     """Ours, as the others are told."""
     heir: Learned
     """What was learned while another led."""
-    cluster: ClusterLease | None = None
+    cluster: ClusterLeases | None = None
     """None: nobody keeps a second mesh out."""
     hops: Hops | None = None
     binder: Binder | None = None
@@ -193,7 +193,8 @@ async def serve(
             ready=stands,
             leave=leave,
             admin_url=serving.url if serving is not None else "",
-            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts)
+            + profile_titles(settings.served()),
             thread=thread,
             on_leader=on_leader,
         )
@@ -201,7 +202,7 @@ async def serve(
 
 async def _cluster_lease(
     runtime: Runtime[CoordinatorSettings], api: KubeClient, admin: Admin, on_leader: Callable[[bool], None]
-) -> ClusterLease | None:
+) -> ClusterLeases | None:
     """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
     settings = runtime.settings
     if not settings.cluster_lease_s:
@@ -213,15 +214,17 @@ async def _cluster_lease(
         if text:
             on_leader(False)
 
-    return ClusterLease(
-        api,
-        scheduler_name=settings.scheduler_name,
-        holder=await mesh_id(runtime.store, runtime.keys),
-        leader=runtime.id,
-        duration_s=settings.cluster_lease_s,
-        clock=boottime,
-        tell=tell,
-    )
+    holder = await mesh_id(runtime.store, runtime.keys)
+    names = settings.served().names | {settings.scheduler_name}
+    return ClusterLeases(
+        [
+            ClusterLease(
+                api, scheduler_name=name, holder=holder, leader=runtime.id, duration_s=settings.cluster_lease_s,
+                clock=boottime, tell=tell,
+            )
+            for name in sorted(names)
+        ]
+    )  # fmt: skip
 
 
 async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> AdminListener:
@@ -381,7 +384,7 @@ async def begin(
         follow_inherited_intents(store, keys, intents_seen, lambda: core.inherits_intents),
     ]
     if cluster is not None:
-        tasks.append(cluster.keep())
+        tasks.extend(cluster.keeping())
     if settings.target_egress:
         namespace, _, name = settings.target_egress.partition("/")
         tasks.append(

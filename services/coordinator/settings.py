@@ -19,11 +19,13 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.settings import LeaderSettings
-from shared.runtime.process.plugins import profile_of
+from shared.runtime.process.plugins import plugins_of, profile_of
 from shared.runtime.process.process import SchedulerName, Standby, check_prometheus
+from shared.runtime.process.profiles_file import profiles_of
 from shared.runtime.process.runtime_settings import RuntimeTable
 from shared.scheduling.lending.rule import LENDING_DEFAULTS, LendingRule
 from shared.scheduling.preemption.delays import parse_delays
+from shared.scheduling.profiles import Profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,9 @@ class CoordinatorSettings(LeaderSettings):
     unknown_zones: Literal["taken", "free"] = "taken"
     """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
     memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
+    profiles: Path | None = None
+    """A file of profiles: schedulerNames that are served beside ``scheduler_name``, each with its filters, scores,
+    arguments and policy; empty: none. The same for agents, coordinators and binders. See docs/profiles.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -205,6 +210,7 @@ class CoordinatorSettings(LeaderSettings):
         parse_delays(self.preemption_delay)
         profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
         make_policy(self.policy)
+        self.served()
 
     @property
     def lending(self) -> LendingRule:
@@ -226,9 +232,15 @@ class CoordinatorSettings(LeaderSettings):
         queries = {part: getattr(self, f"prometheus_{part}") for part in QUERIES}
         return Asked(queries, self.prometheus_node_label)
 
+    def served(self) -> Profiles:
+        """The profiles beside the mesh's own."""
+        scores = plugins_of(self.plugins).profile.scores
+        return profiles_of(self.profiles, tuple(one.name for one in scores), make_policy)
+
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
+            profiles=self.served(),
             profile=profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts),
             preemption_strict=self.preemption_pdb == "strict",
             preemption_delays=parse_delays(self.preemption_delay),

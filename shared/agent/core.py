@@ -31,6 +31,7 @@ from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.profiles import own_policy
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
@@ -57,11 +58,13 @@ REASON_CHARS = 1024
 
 
 class _Known(Struct, frozen=True):
-    """A class by number. ``seen``: as policies see it, with its workload; the same class where none looks at that."""
+    """A class by number. ``seen``: as policies see it, with its workload; the same class where none looks at that.
+    ``own``: the policy that its profile names."""
 
     pod_class: PodClass
     seen: PodClass
     candidate: bool
+    own: str = ""
 
 
 class AgentCore:
@@ -146,7 +149,8 @@ class AgentCore:
             workload, seen = self.residents.workload(definition.workload), definition.pod_class
             if workload:
                 seen = replace(seen, workload=workload)
-            self._classes[definition.class_id] = _Known(definition.pod_class, seen, definition.candidate)
+            own = own_policy(seen)
+            self._classes[definition.class_id] = _Known(definition.pod_class, seen, definition.candidate, own)
             self._classes.move_to_end(definition.class_id)
         while len(self._classes) > CLASS_LIMIT:
             self._classes.popitem(last=False)
@@ -161,7 +165,8 @@ class AgentCore:
                 if known is None:
                     unknown.append(group.class_id)
                     continue
-                lane, started = self.lanes.of(candidate=known.candidate), self._clock()
+                lane = self.lanes.own(known.own) if known.own else self.lanes.of(candidate=known.candidate)
+                started = self._clock()
                 slots = self._judge(lane, group, known, offer.extra, answers, refusals)
                 lane.judged(group.class_id, known.seen, self._clock() - started)
                 if group is not offer.groups[-1]:
@@ -186,7 +191,7 @@ class AgentCore:
         asked: dict[bool, list[tuple[PodClass, PodClass]]] = {}
         for group in groups:
             known = self._classes.get(group.class_id)
-            if known is not None:
+            if known is not None and not known.own:
                 asked.setdefault(known.candidate, []).append((known.pod_class, known.seen))
         for candidate, classes in asked.items():
             self.lanes.of(candidate=candidate).ranker.prepare(classes)

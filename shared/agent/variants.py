@@ -1,4 +1,5 @@
-"""The policies an agent decides by: the active one, and beside it the candidate that is being rolled out.
+"""The policies an agent decides by: the active one, beside it the candidate that is being rolled out, and those that
+profiles name for their pods.
 
 Each lane has its guard and its ranker over the same nodes. Changing a policy happens between two decisions and costs
 nothing there: whoever brings it has loaded it before. Which lane judges which units the coordinator says, by class.
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.decide.guard import Failure, GuardLimits
+from shared.errors import ConfigError
 from shared.model.constraints import PodClass
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Policy, Rng, Supplies, ToldDemand, supply
 from shared.policy.ranking import Ranker
+from shared.policy.registry import make_policy, ref_of
 from shared.policy.rollout.rollout import heed
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -28,6 +31,9 @@ from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import LaneReport, PolicyFailure
 from shared.wire.records import PolicyPointer, PolicyRef
 
+MOST_OWN = 32
+"""Policies that profiles name; of more the oldest begins anew."""
+
 MAX_FALLEN = 64
 """Classes told by number that fell back in one answer."""
 
@@ -35,8 +41,11 @@ MAX_FALLEN = 64
 class Lane:
     """One policy with its guard and ranker, and what it did since the last report."""
 
-    def __init__(self, ref: PolicyRef, guard: PlacementGuard, ranker: Ranker, *, candidate: bool) -> None:
+    def __init__(
+        self, ref: PolicyRef, guard: PlacementGuard, ranker: Ranker, *, candidate: bool, own: str = ""
+    ) -> None:
         self.ref = ref
+        self._own = own
         self.guard = guard
         self.ranker = ranker
         self._candidate = candidate
@@ -64,8 +73,9 @@ class Lane:
     def report(self) -> LaneReport:
         """What was done since the last call."""
         report = LaneReport(
-            self.ref.title, self._candidate, self._groups, max(0, round(self._spent_s * 1e6)), self._fallen
-        )
+            self.ref.title, self._candidate, self._groups, max(0, round(self._spent_s * 1e6)), self._fallen,
+            self._own,
+        )  # fmt: skip
         self._groups, self._spent_s, self._fallen = 0, 0.0, []
         return report
 
@@ -94,19 +104,24 @@ class Lanes:
         """Of the policy pointer that these lanes follow in every point; 0: of none."""
         self.active = self._lane(ref, policy, candidate=False)
         self.candidate: Lane | None = None
+        self._own: dict[str, Lane] = {}
+        """By the name of a policy that profiles name."""
+
+    @property
+    def _all(self) -> list[Lane]:
+        lanes = [self.active, *self._own.values()]
+        return lanes if self.candidate is None else [*lanes, self.candidate]
 
     @property
     def fallbacks(self) -> int:
         """Decisions that the heuristic made instead of any policy, since the start."""
-        lanes = [self.active, self.candidate]
-        return self._fallbacks_before + sum(lane.guard.fallbacks for lane in lanes if lane is not None)
+        return self._fallbacks_before + sum(lane.guard.fallbacks for lane in self._all)
 
     def rank(self, table: NodeTable) -> None:
         """Rank the nodes of another table from now on; guards and their counts stay."""
         self._table, self.feasibility = table, FeasibilityCache(table, profile=self._profile)
-        self.active.ranker = self._ranker(self.active.guard)
-        if self.candidate is not None:
-            self.candidate.ranker = self._ranker(self.candidate.guard)
+        for lane in self._all:
+            lane.ranker = self._ranker(lane.guard)
 
     def see_cluster(self, summary: NDArray[np.float64] | None) -> None:
         """Means over all nodes, of which this agent sees only its own; None: nobody tells them."""
@@ -156,23 +171,39 @@ class Lanes:
         """The lane for a class; the active one where the candidate is not here (yet, or any more)."""
         return self.candidate if candidate and self.candidate is not None else self.active
 
+    def own(self, policy: str) -> Lane:
+        """The lane of classes whose profile names this policy. Where it is not to be had here, which is told,
+        kube-default stands in for it."""
+        lane = self._own.get(policy)
+        if lane is None:
+            if len(self._own) >= MOST_OWN:
+                self._end(self._own.pop(next(iter(self._own))))
+            try:
+                made, ref = make_policy(policy), ref_of(policy)
+            except ConfigError:
+                made, ref = KubeDefault(), PolicyRef(KubeDefault.name, KubeDefault.version)
+                self.refuse(PolicyRef(policy, 0), Failure.DIGEST)
+            lane = self._own[policy] = self._lane(ref, made, candidate=False, own=policy)
+        return lane
+
     def reports(self, pointer: int) -> list[LaneReport]:
-        """What the lanes did since the last call: the active one's, and the candidate's where it judged.
+        """What the lanes did since the last call: the active one's, and the others' where they judged.
 
         Nothing where it goes without saying: no candidate, nothing fell back, and the coordinator's ``pointer`` is the
         one followed here. That keeps an answer as small as it can be nearly always.
         """
+        told = [lane.report() for lane in self._own.values() if lane.busy] if self._own else []
         if pointer and pointer == self.number and self.candidate is None and not self.active.failed:
             self.active.report()
-            return []
-        reports = [self.active.report()]
+            return told
+        reports = [self.active.report(), *told]
         if self.candidate is not None and self.candidate.busy:
             reports.append(self.candidate.report())
         return reports
 
     def failures(self) -> list[PolicyFailure]:
         """Everything that went wrong with the policies that are here or could not be loaded."""
-        known = {lane.ref: lane.guard.failures for lane in (self.active, self.candidate) if lane is not None}
+        known = {lane.ref: lane.guard.failures for lane in reversed(self._all)}
         told = [
             PolicyFailure(ref.title, ref.sha256, failure.value, count)
             for ref, counts in [*known.items(), *self._refused.items()]
@@ -183,19 +214,18 @@ class Lanes:
     def members_left_out(self) -> dict[str, int]:
         """By ``member failure``: how often a member of a mixture was left out of a decision, since the start."""
         found = Counter(self._left_out_before)
-        for lane in (self.active, self.candidate):
-            if lane is not None:
-                found.update(_left_out(lane))
+        for lane in self._all:
+            found.update(_left_out(lane))
         return dict(found)
 
-    def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
+    def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool, own: str = "") -> Lane:
         profile = self._profile
         supplies = Supplies(
             self.store, profile.scores, self._clock, profile.gpu_shares, profile.power, profile.load_parts, self.demand
         )
         supply(policy, supplies)
         guard = PlacementGuard(policy, KubeDefault(self._profile.scores), clock=self._clock, limits=self._limits)
-        return Lane(ref, guard, self._ranker(guard), candidate=candidate)
+        return Lane(ref, guard, self._ranker(guard), candidate=candidate, own=own)
 
     def _ranker(self, guard: PlacementGuard) -> Ranker:
         return Ranker(self._table, self.feasibility, guard, self._rng)

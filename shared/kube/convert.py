@@ -310,7 +310,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
     requests = effective_requests(pod)
     check_gpu(requests.get(GPU_MILLI, 0))
     cpu, memory = score_requests(pod, requests, bound=bool(spec.node_name) and not incoming)
-    required, preferred = _node_affinity(spec.affinity)
+    required, preferred = node_affinity_of(spec.affinity.node_affinity if spec.affinity is not None else None)
     try:
         soft_us, hard_us, target, strict = latency_demands(pod.metadata)
     except ObjectError:
@@ -365,8 +365,10 @@ def requirements_of(items: list[api.NodeSelectorRequirement] | None) -> tuple[Re
     return tuple(Requirement(r.key, r.operator, tuple(r.values or ())) for r in items or ())
 
 
-def _node_affinity(affinity: api.Affinity | None) -> tuple[tuple[SelectorTerm, ...] | None, tuple[PreferredTerm, ...]]:
-    node = affinity.node_affinity if affinity is not None else None
+def node_affinity_of(
+    node: api.NodeAffinity | None,
+) -> tuple[tuple[SelectorTerm, ...] | None, tuple[PreferredTerm, ...]]:
+    """Required terms, None for no requirement, and preferred ones."""
     if node is None:
         return None, ()
     required = None

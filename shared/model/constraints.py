@@ -10,6 +10,10 @@ from msgspec import Struct
 
 from shared.model.node_topology import PodNeeds
 from shared.model.resources import GPU_MILLI
+from shared.model.scheduling_profile import SchedulingProfile
+from shared.model.selector_terms import PreferredTerm, Requirement, SelectorTerm
+
+__all__ = ["PreferredTerm", "Requirement", "SelectorTerm"]  # beside what is defined here
 
 CLASS_LABEL_PREFIX = "policy.conclave.io/"
 """A pod's labels under it are part of its class: by them policies tell pods apart."""
@@ -30,28 +34,6 @@ class Taint(Struct, frozen=True, array_like=True, gc=False):
     key: str
     value: str = ""
     effect: str = ""
-
-
-class Requirement(Struct, frozen=True, array_like=True, gc=False):
-    """One expression over a label or field; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class SelectorTerm(Struct, frozen=True, array_like=True, gc=False):
-    """All of ``expressions`` (labels) and ``fields`` (metadata.name) must hold; an empty term matches nothing."""
-
-    expressions: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
-
-
-class PreferredTerm(Struct, frozen=True, array_like=True, gc=False):
-    """``weight`` 1-100 is added where ``term`` matches."""
-
-    weight: int
-    term: SelectorTerm
 
 
 class HostPort(Struct, frozen=True, array_like=True, gc=False):
@@ -80,6 +62,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     devices instead, and that amount is not looked at there.
     ``claimed``: (devices, thousandths of each) that its claims come to as GPUs, for policies; (0, 0) for none.
     ``needs``: what a kubelet's managers would align it by; None: nothing.
+    ``profile``: by what its schedulerName is judged otherwise than by default; None: nothing.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -101,6 +84,12 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     by_class: tuple[str, ...] = ()
     needs: PodNeeds | None = None
     latency_strict: bool = False
+    profile: SchedulingProfile | None = None
+
+
+def left_out(pod_class: PodClass, plugin: str) -> bool:
+    """Whether the class's profile leaves the plugin out."""
+    return pod_class.profile is not None and plugin in pod_class.profile.without
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

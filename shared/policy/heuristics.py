@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.model.constraints import Norms
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
@@ -10,6 +11,7 @@ from shared.scheduling.framework import Score
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated, most_allocated
 from shared.scheduling.scores.preferences import affinity_score, taint_score
+from shared.scheduling.scores.profiled import balanced_score, fit_score, weights_of
 
 TAINT_WEIGHT, AFFINITY_WEIGHT = WEIGHTS["TaintToleration"], WEIGHTS["NodeAffinity"]
 TOTAL_WEIGHT = TAINT_WEIGHT + AFFINITY_WEIGHT + WEIGHTS["NodeResourcesFit"] + WEIGHTS["NodeResourcesBalancedAllocation"]
@@ -54,6 +56,8 @@ class KubeDefault:
         table, pod_class, rows, norms = (
             observation.table, observation.pod_class, observation.rows, observation.norms,
         )  # fmt: skip
+        if pod_class.profile is not None:
+            return Verdicts(self._profiled(observation))
         score = FIT_WEIGHT * least_allocated(table, pod_class, rows)
         score = score + BALANCED_WEIGHT * balanced_allocation(table, pod_class, rows)
         score = score + TAINT_WEIGHT * taint_score(table, pod_class, rows, norms)
@@ -61,6 +65,24 @@ class KubeDefault:
         for own in self._scores:
             score = score + own.weight * own.raw(table, pod_class, rows)
         return Verdicts(score.astype(np.float64))
+
+    def _profiled(self, observation: Observation) -> NDArray[np.float64]:
+        """The same by the weights and arguments of the class's profile."""
+        table, pod_class, rows, norms = (
+            observation.table, observation.pod_class, observation.rows, observation.norms,
+        )  # fmt: skip
+        weights, score = weights_of(pod_class), np.zeros(len(rows), np.int64)
+        if weight := weights.get("NodeResourcesFit"):
+            score = score + weight * fit_score(table, pod_class, rows)
+        if weight := weights.get("NodeResourcesBalancedAllocation"):
+            score = score + weight * balanced_score(table, pod_class, rows)
+        if weight := weights.get("TaintToleration"):
+            score = score + weight * taint_score(table, pod_class, rows, norms)
+        if weight := weights.get("NodeAffinity"):
+            score = score + weight * affinity_score(table, pod_class, rows, norms)
+        for own in self._scores:
+            score = score + weights.get(own.name, own.weight) * own.raw(table, pod_class, rows)
+        return score.astype(np.float64)
 
 
 class LeastAllocated:

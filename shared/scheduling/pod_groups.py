@@ -11,7 +11,7 @@ moves the members in the scheduling queue. Nothing is remembered that the API se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -112,9 +112,9 @@ class Touch:
 class PodGroups:
     """Members by group."""
 
-    def __init__(self, objects: Mapping[str, PodGroup], scheduler_name: str) -> None:
+    def __init__(self, objects: Mapping[str, PodGroup], ours: Collection[str]) -> None:
         self._objects = objects
-        self._scheduler_name = scheduler_name
+        self._ours = ours
         self.members: dict[str, Members] = {}
         self.touched: dict[str, Touch] = {}
         self.key_of: dict[str, str] = {}
@@ -158,7 +158,7 @@ class PodGroups:
             return
         self.key_of[pod.uid] = pod.group
         members = self._into(pod.group)
-        if pod.scheduler_name != self._scheduler_name:
+        if pod.scheduler_name not in self._ours:
             if pod.uid not in members.foreign:
                 members.foreign.add(pod.uid)
                 self._touch(pod.group, ClusterEvent.POD_ADDED, pod.uid)

@@ -194,13 +194,15 @@ class Refusal(Struct, frozen=True, array_like=True, gc=False):
 
 class LaneReport(Struct, frozen=True, array_like=True, gc=False):
     """By which policy (``name@version``) an answer's groups were judged: ``groups`` of them in ``spent_us`` of CPU
-    time. ``candidate``: those of candidate classes. ``fallen``: classes that the heuristic had to judge instead."""
+    time. ``candidate``: those of candidate classes. ``fallen``: classes that the heuristic had to judge instead.
+    ``own``: those of classes whose profile names this policy; an agent that does not know profiles tells of none."""
 
     policy: Text
     candidate: bool = False
     groups: Count = 0
     spent_us: Count = 0
     fallen: Annotated[list[Count], Meta(max_length=MAX_UNITS)] = []
+    own: Text = ""
 
 
 class PolicyFailure(Struct, frozen=True, array_like=True, gc=False):
@@ -224,7 +226,7 @@ class Decisions(Message, frozen=True, tag=2):
     answers: Annotated[list[Answer], Meta(max_length=MAX_ANSWERS)]
     refusals: Annotated[list[Refusal], Meta(max_length=MAX_UNITS)] = []
     unknown_classes: Annotated[list[Count], Meta(max_length=MAX_UNITS)] = []
-    lanes: Annotated[list[LaneReport], Meta(max_length=4)] = []
+    lanes: Annotated[list[LaneReport], Meta(max_length=64)] = []
     failures: Annotated[list[PolicyFailure], Meta(max_length=16)] = []
 
 

@@ -131,6 +131,8 @@ CURVES = "power-curves"
 """How a process tells which power curves it was given, among the titles of its plug-ins: with their digest."""
 OF_LOAD = "load-parts"
 """Likewise of what its nodes' load is, where that is not the default: with the names of the parts."""
+PROFILED = "profiles"
+"""Likewise of its file of profiles: with a digest of what it says."""
 
 
 def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
@@ -142,7 +144,8 @@ def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
 def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ...]) -> str:
     """What people should correct where a process has other plug-ins than the leading coordinator; "" for the same."""
     if service not in ("agent", "coordinator"):  # it ranks nothing
-        leaders = tuple(title for title in leaders if not title.startswith((f"{CURVES}@", f"{OF_LOAD}@")))
+        others = (f"{CURVES}@", f"{OF_LOAD}@", *((f"{PROFILED}@",) if service != "binder" else ()))
+        leaders = tuple(title for title in leaders if not title.startswith(others))
     if sorted(theirs) == sorted(leaders):
         return ""
     both = f"has the plugins {', '.join(theirs) or 'none'}, the coordinator {', '.join(leaders) or 'none'}"

@@ -352,6 +352,7 @@ def main() -> None:
     parser.add_argument("--kube-scheduler", action="store_true", help="run one too, for pods that name no other")
     parser.add_argument("--server-only", action="store_true", help="no controller, kubelet, node or audit: for benches")
     parser.add_argument("--feature-gates", default=GATES, help=f"({GATES})")
+    parser.add_argument("--scheduler-config", type=Path, help="further fields of kube-scheduler's configuration, YAML")
     parser.add_argument("--flag", action="append", default=[], help="a further flag of the API server, repeatable")
     given = parser.parse_args()
     if reason := missing():
@@ -361,6 +362,7 @@ def main() -> None:
             given.dir or Path(temporary), given.nodes, given.cpu, given.memory, given.pods, given.gpus, given.zones,
             given.kube_scheduler, given.feature_gates, host=given.host, extra=tuple(given.flag),
             server_only=given.server_only,
+            scheduler_config=yaml.safe_load(given.scheduler_config.read_text()) if given.scheduler_config else {},
         )  # fmt: skip
         asyncio.run(_run(settings))
 

@@ -88,6 +88,7 @@ class BinderCore:
         kinds: Collection[str] = (), epoch: float = 0.0, rng: Random | None = None,
     ) -> None:  # fmt: skip
         self.state = State(term, settings, shard, shards or Shards(), epoch=epoch, rng=rng or Random(term))
+        self._profiles = settings.profiles if settings.profiles.special else None
         self.committer = Committer(
             keys,
             shard=shard,
@@ -248,8 +249,9 @@ class BinderCore:
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
-                if event.uid not in self.loans or not self.loans.read(event.uid, event.pod):
-                    self.cycle.pod_read(event.uid, event.pod)
+                pod = None if event.pod is None else self.state.settings.profiles.applied(event.pod)
+                if event.uid not in self.loans or not self.loans.read(event.uid, pod):
+                    self.cycle.pod_read(event.uid, pod)
             case PodReadFailed():
                 self.loans.unread(event.uid)
                 self.cycle.pod_unread(event.uid)
@@ -329,6 +331,8 @@ class BinderCore:
                 self.state.emit(commit)
 
     def _pod_seen(self, pod: Pod) -> None:
+        if self._profiles is not None:
+            pod = self._profiles.applied(pod)
         state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
@@ -350,7 +354,7 @@ class BinderCore:
             return  # a read was ahead of the watch: it is bound
         if known is not None and newer(known.resource_version, pod.resource_version):
             return
-        if pod.scheduler_name == state.settings.scheduler_name:
+        if pod.scheduler_name in state.settings.ours:
             state.pending[pod.uid] = state.devices.described(pod) if pod.extended else pod
         if binding is None:
             return

@@ -24,6 +24,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
+from shared.scheduling.profiles import DEFAULT_ALONE, Profiles
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -41,6 +42,10 @@ class CoreSettings:
 
     scheduler_name: str = "conclave"
     """Pods of other schedulers are counted, never bound."""
+    profiles: Profiles = DEFAULT_ALONE
+    """Which schedulerNames are served beside it, and by what their pods are judged."""
+    ours: frozenset[str] = field(init=False)
+    """All of these names."""
     max_bindings: int = 32
     """Bindings in flight: enough to keep an API server busy, few enough that a stop leaves little unknown. 1-1024."""
     max_evictions: int = 32
@@ -94,6 +99,9 @@ class CoreSettings:
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
     profile: Profile = DEFAULT
     """Which filters judge; does not change during a term."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ours", self.profiles.names | {self.scheduler_name})
 
 
 class ConditionsAwaited(NamedTuple):

@@ -47,7 +47,7 @@ def may_bind(state: State, pod: Pod) -> Verdict | None:
         return Verdict(Outcome.GONE, reason="the pod is finished or terminating")
     if pod.node_name:
         return Verdict(Outcome.ELSEWHERE, pod.node_name)
-    if pod.scheduler_name != state.settings.scheduler_name:
+    if pod.scheduler_name not in state.settings.ours:
         return Verdict(Outcome.REFUSED, reason=f"the pod belongs to scheduler {pod.scheduler_name[:64]!r}")
     if pod.gates:
         return Verdict(Outcome.REFUSED, reason="the pod has scheduling gates")

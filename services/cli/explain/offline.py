@@ -63,7 +63,6 @@ from shared.scheduling.state.releases import Release
 
 if TYPE_CHECKING:
     from shared.adapters.kube.api import KubeClient
-    from shared.ports import KubeApi
 
 T = TypeVar("T")
 

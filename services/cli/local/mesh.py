@@ -61,6 +61,8 @@ class MeshSettings:
     """None: as kubectl's."""
     context: str | None = None
     scheduler_name: str = "conclave"
+    profiles: Path | None = None
+    """Of further schedulerNames."""
     coordinators: int = 2
     agents: int = 2
     """0: the leading coordinator decides itself."""
@@ -149,6 +151,8 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         cluster = ["--kubeconfig", str(settings.kubeconfig), *cluster]
     if settings.context:
         cluster += ["--context", settings.context]
+    profiles = ["--profiles", str(settings.profiles)] if settings.profiles is not None else []
+    cluster += profiles
     learned = ["--policy", settings.policy, "--seed", str(settings.seed), "--workload-speed", f"{settings.speed:g}"]
     rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
     rollout += ["--metrics-every-s", f"{max(METRICS_S / settings.speed, LEAST_METRICS_S):g}"]
@@ -159,7 +163,7 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     binders = 0 if settings.single else settings.binders * settings.shards
     wanted = (
         (leading, settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
-        ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
+        ("agent", settings.agents, [*learned, *profiles, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
         ("binder", binders, cluster),
     )
     specs = []
@@ -176,7 +180,8 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.jobs:
         reports = ("--report-listen", "127.0.0.1:0")
-        argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *cluster, *reports)
+        of_cluster = cluster[: len(cluster) - len(profiles)]
+        argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *of_cluster, *reports)
         specs.append(Spec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
         argv = (sys.executable, "-m", LEARNER, "--id", "learner-0", *common, *_learning(settings))

@@ -26,6 +26,11 @@ DEFAULT_POLICY = "kube-default"
 @click.option("--context", help="Of the kubeconfig, or one of 'conclave context list'.  [default: its current one]")
 @click.option("--scheduler-name", default="conclave", show_default=True, help="Whose pods to schedule.")
 @click.option(
+    "--profiles",
+    type=click.Path(path_type=Path),
+    help="A file of profiles: schedulerNames served beside it. See docs/profiles.md.",
+)
+@click.option(
     "--agents",
     type=click.IntRange(0, MAX_PROCESSES),
     default=2,
@@ -59,6 +64,7 @@ def up(
     etcd_binary: Path | None,
     policy: str,
     learner: bool,
+    profiles: Path | None,
     keep: Path | None,
     **mesh: Any,
 ) -> int:
@@ -79,6 +85,12 @@ def up(
         from shared.policy.registry import make_policy  # numpy with it, for as long as the mesh runs
 
         make_policy(policy)
+    if profiles is not None:
+        from shared.policy.registry import make_policy
+        from shared.runtime.process.profiles_file import profiles_of
+
+        profiles_of(profiles, (), make_policy)
+        profiles = profiles.absolute()
     learns = learner and wants_learner(policy, learner)
     source = click.get_current_context().get_parameter_source("etcd_binary")
     if etcd and etcd_binary and source is click.core.ParameterSource.COMMANDLINE:
@@ -95,6 +107,7 @@ def up(
             context=_context(context),
             policy=policy,
             learner=learns,
+            profiles=profiles,
             state_dir=folder.path,
             **mesh,
         )

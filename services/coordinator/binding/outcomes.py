@@ -113,15 +113,16 @@ class Outcomes:
                 # An upper bound: the plan's way back is counted as if it came before the Binding.
                 upper_s = placement.waited_us / 1e6 + event.round_trip_s - elapsed_s + result.bind_us / 1e6
                 stats.latencies_s.append(max(0.0, upper_s))
+            placed = self._ledger.placed.get(placement.uid)
             if result.outcome == Outcome.BOUND:
                 first_seen, taken_at, attempt = tried
                 settled_s = result.settled_us / 1e6 or elapsed_s
                 bound_at = came_at - max(0.0, elapsed_s - settled_s)  # the way back counts: an upper bound
-                stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at)))
+                name = self._state.scheduler_name if placed is None else placed.pod.scheduler_name
+                stats.attempts_s.append(("scheduled", max(0.0, bound_at - taken_at), name))
                 stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
                 stats.events += 1
                 self._state.out.append(scheduled_event(placement, result.node or placement.node, plan.term))
-            placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:

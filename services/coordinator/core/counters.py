@@ -97,8 +97,9 @@ class Stats:
     """Of pods bound since they were last taken away: watch event seen to Binding sent, an upper bound."""
     rounds_s: list[float] = field(default_factory=list)
     """Of cycles ended since then: offers handed over to plan handed over."""
-    attempts_s: list[tuple[str, float]] = field(default_factory=list)
-    """Of attempts ended since then: result (scheduled, unschedulable, error), and from taking the pod off the queue."""
+    attempts_s: list[tuple[str, float, str]] = field(default_factory=list)
+    """Of attempts ended since then: result (scheduled, unschedulable, error), from taking the pod off the queue, and
+    the pod's schedulerName."""
     scheduled_s: list[tuple[int, float]] = field(default_factory=list)
     """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding,
     without the time for which it was gated."""
@@ -120,7 +121,7 @@ class Stats:
         self.latencies_s, self.rounds_s = [], []
         return taken
 
-    def take_attempts(self) -> tuple[list[tuple[str, float]], list[tuple[int, float]], list[int]]:
+    def take_attempts(self) -> tuple[list[tuple[str, float, str]], list[tuple[int, float]], list[int]]:
         """Hand over (attempts, scheduled, victims), for the histograms kept outside the core."""
         taken = self.attempts_s, self.scheduled_s, self.victims_s
         self.attempts_s, self.scheduled_s, self.victims_s = [], [], []

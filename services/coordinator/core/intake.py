@@ -68,9 +68,12 @@ class PodIntake:
         self._requeuer = requeuer
         self._giving_way = giving_way
         self._claims_served = True
+        self._profiles = state.settings.profiles if state.settings.profiles.special else None
 
     def seen(self, pod: Pod) -> None:
         """The API server shows a pod, which was added or changed."""
+        if self._profiles is not None:
+            pod = self._profiles.applied(pod)
         if pod.reserves is not None:
             self._state.reservations[pod.uid] = pod
         self.upsert(pod if pod.offline is None else self.counted(pod))
@@ -96,8 +99,8 @@ class PodIntake:
         account = state.cache.accounts.get(uid)
         if account is not None and account.assumed_at is None:
             return  # a uid never loses its node: this is an older event, delivered again
-        if pod.scheduler_name != state.scheduler_name or pod.terminating or pod.gates:
-            if pod.gates and pod.scheduler_name == state.scheduler_name and not pod.terminating:
+        if pod.scheduler_name not in state.ours or pod.terminating or pod.gates:
+            if pod.gates and pod.scheduler_name in state.ours and not pod.terminating:
                 state.see_gated(pod)
             else:
                 state.gated.pop(uid, None)
@@ -203,7 +206,7 @@ class PodIntake:
         """A pending pod that is not tried here. What room is made for one of another scheduler is left to it, as
         kube-scheduler leaves it to its own."""
         state = self._state
-        waits = pod.scheduler_name != state.scheduler_name and not pod.terminating
+        waits = pod.scheduler_name not in state.ours and not pod.terminating
         if waits and not pod.gates:
             state.others.add(pod.uid)
         if waits and pod.nominated_node and not pod.invalid:
@@ -224,7 +227,7 @@ class PodIntake:
     def _outside(self, pod: Pod) -> None:
         """A member that is not to be tried here: another scheduler's, gated by itself, or going."""
         groups = self._state.groups
-        if pod.scheduler_name != self._state.scheduler_name and not pod.terminating:
+        if pod.scheduler_name not in self._state.ours and not pod.terminating:
             groups.see_foreign(pod)
         else:
             groups.see_gone(pod.uid)

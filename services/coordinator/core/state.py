@@ -29,6 +29,7 @@ from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.preemption.delays import NO_DELAYS, Delays
+from shared.scheduling.profiles import DEFAULT_ALONE, Profiles
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.shards import Shards
@@ -60,6 +61,8 @@ class CoreSettings:
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
     profile: Profile = DEFAULT
     """Which filters judge and which scores are added; does not change during a term."""
+    profiles: Profiles = DEFAULT_ALONE
+    """Which schedulerNames are served beside the mesh's own, and by what their pods are judged; nor do these."""
     batch_units: int = 64
     """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
     dispatch: str = "auto"
@@ -273,11 +276,16 @@ class State:
     """Nodes with a condition that is not as it should be, by name."""
     messages: int = 0
     """The last message_id given."""
+    ours: frozenset[str] = field(init=False)
+    """Whose pods are ours, by the schedulerName that they say."""
     budgets_version: int = 0
     """Counts changes of disruption budgets."""
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
+        self.ours = self.settings.profiles.names | {self.scheduler_name}
+        if self.settings.profiles.weighs_required:
+            self.cluster.index.weigh_required()
         self.devices = self.cluster.devices = ClaimedDevices(
             self.cluster.table, self.cluster.release, groups=self.cluster.pod_groups
         )
@@ -287,7 +295,7 @@ class State:
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )
-        self.groups = PodGroups(self.cluster.pod_groups, self.scheduler_name)
+        self.groups = PodGroups(self.cluster.pod_groups, self.ours)
         self.domains = DomainKeeper(self.cluster, self.feasibility, self.groups)
         self.constraints = Constraints(self.cluster, self.feasibility, self.domains)
 
@@ -312,7 +320,7 @@ class State:
         """An attempt to place the pod in flight ended as ``result`` (unschedulable, error); told before it moves on."""
         entry = self.queue.entries.get(uid)
         if entry is not None:
-            self.stats.attempts_s.append((result, self.now - entry.since))
+            self.stats.attempts_s.append((result, self.now - entry.since, entry.pod.scheduler_name))
 
     def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
         """A line for the operator."""

@@ -99,7 +99,8 @@ class Asking:
         if told is None:
             return None
         own = self._state.settings.profile.scores
-        rescored = scored_here(self._policies[offered.candidate], own)  # then nobody need look ahead
+        policy = offered.known.own or self._policies[offered.candidate]
+        rescored = scored_here(policy, own)  # then nobody need look ahead
         numbers = [unit.number for unit in offered.units[: 1 if rescored else min(MOST_AHEAD, offered.asked)]]
         return UnitGroup(offered.known.id, numbers, guidance.norms, told, counted)
 

@@ -14,6 +14,7 @@ import msgspec
 from shared.model.constraints import PodClass
 from shared.model.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
+from shared.scheduling.profiles import own_policy
 from shared.wire.messages import Answer
 
 MAX_CLASSES = 8192
@@ -35,12 +36,14 @@ MAX_WIDENING = 4096
 @dataclass(slots=True)
 class KnownClass:
     """``size_bytes`` on the wire; ``share``: multiple of an agent's even share that is asked of it; ``for_all``: all
-    are asked about it, since one had too few nodes (``dispatch.py``)."""
+    are asked about it, since one had too few nodes (``dispatch.py``), or a policy of its profile's ``own`` decides, by
+    which nobody here knows who is to be asked."""
 
     id: int
     size_bytes: int
     share: int = SLOTS_SHARE
     for_all: bool = False
+    own: str = ""
 
     def widen(self) -> None:
         """A list that was cut ran dry: ask for more next time."""
@@ -127,6 +130,7 @@ class Classes:
             if len(self._known) >= MAX_CLASSES:
                 self._known.clear()
             self._numbers += 1
-            known = KnownClass(self._numbers, len(msgspec.msgpack.encode(pod_class)))
+            own = own_policy(pod_class)
+            known = KnownClass(self._numbers, len(msgspec.msgpack.encode(pod_class)), for_all=bool(own), own=own)
             self._known[key] = known
         return known

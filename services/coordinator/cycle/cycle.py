@@ -271,7 +271,10 @@ class Cycle:
             if answers is None:
                 offered = current.classes[class_id]
                 otherwise = current.policy or f"{self._state.policy}@{answer.policy_version}"
-                policy, variant = judged_by(decisions, class_id, candidate=offered.candidate, otherwise=otherwise)
+                by = offered.known.own
+                policy, variant = judged_by(
+                    decisions, class_id, candidate=offered.candidate, otherwise=otherwise, own=by
+                )
                 answers = by_class[class_id] = AgentAnswers(policy=policy, variant=variant, agent=event.agent)
                 offered.lists.append(answers)
             answers.answers.append(answer)

@@ -181,7 +181,7 @@ class Placer:
         if left and seats.dry and offered.guidance is None:
             offered.known.widen()
         if left or not offered.narrow:  # that one agent or few placed all does not unsay what another cycle found
-            offered.known.for_all = bool(left) and (offered.narrow or offered.known.for_all)
+            offered.known.for_all = bool(offered.known.own or (left and (offered.narrow or offered.known.for_all)))
         for choice in seats.choices():
             dealt = True
             pod = choice.unit.pod

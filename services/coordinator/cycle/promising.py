@@ -247,7 +247,7 @@ class Promising:
             return
         scores, most = self._state.settings.profile.scores, self._state.settings.asked_agents
         for offered in current.classes.values():
-            if offered.sole or offered.unknown or asked_here(self._name(offered), scores):
+            if offered.sole or offered.unknown or offered.known.own or asked_here(self._name(offered), scores):
                 continue
             if self._variants.goes_by_demand[offered.candidate]:
                 continue

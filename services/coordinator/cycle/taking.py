@@ -243,6 +243,8 @@ class Taker:
         variants = self._variants
         candidate = variants.has_candidate and variants.takes(pod)
         looks = variants.looks[candidate]
+        if pod.pod_class.profile is not None:
+            looks = variants.looks_at(pod, candidate=candidate)
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
         return _Judged(self.classes.of(pod.pod_class, key), template, candidate, looks)
 

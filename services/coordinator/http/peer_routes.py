@@ -49,6 +49,7 @@ from shared.runtime.lease.leadership import leader_of, leadership_figures
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.etcd_upkeep import EtcdVerdict
 from shared.runtime.process.service import boottime
+from shared.scheduling.profiles import own_policy
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Readings
 
@@ -273,12 +274,14 @@ class Admin(Face[TermParts]):
                 return remembered
             raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
+        pod = core.state.settings.profiles.applied(pod)
         if pod.extended:
             pod = core.state.devices.described(pod)
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         answer["group"] = member_of(core, pod)
         pointer = core.variants.pointer
-        policy = await parts.active_policy.get(pointer) if pointer is not None else None
+        asks = pointer is not None and not own_policy(pod.pod_class)
+        policy = await parts.active_policy.get(pointer) if pointer is not None and asks else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
         said = rehearsed_of(pointer, pointer.active) if pointer is not None else None
         answer["rehearsed"] = None if said is None else msgspec.to_builtins(said)

@@ -135,7 +135,7 @@ def _preemptor(one: PastEviction, now: float) -> dict[str, Any]:
 
 def _where(core: Core, pod: Pod) -> tuple[str, str]:
     """(state, one sentence)."""
-    settled = settled_state(pod, core.state.scheduler_name)
+    settled = settled_state(pod, core.state.ours)
     if settled is not None:
         return settled
     placed = core.ledger.placed.get(pod.uid)

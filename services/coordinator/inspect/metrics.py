@@ -77,6 +77,9 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
 on, else a label of ours, which begins with ``Conclave``."""
 
 
+RESULTS = ("scheduled", "unschedulable", "error")
+
+
 class SchedulerMetrics:
     """The metrics of one process; ``core`` gives the term's core, None while this process stands by."""
 
@@ -105,18 +108,23 @@ class SchedulerMetrics:
         self.turn_cpu = metrics.histogram(
             "turn_cpu_seconds", "CPU time of one turn: well below its duration, the machine is short of cores"
         )
-        self._attempt = {r: attempt.labels(r, profile) for r in ("scheduled", "unschedulable", "error")}
+        self._attempt = attempt
+        self._attempt_of = {(r, profile): attempt.labels(r, profile) for r in RESULTS}
         self._sli_of: dict[int, Histogram] = {}
-        self._results: Counter[str] = Counter()
-        registry.register(_CoreCollector(core, profile, self._results))
+        self._results: Counter[tuple[str, str]] = Counter({(r, profile): 0 for r in RESULTS})
+        registry.register(_CoreCollector(core, self._results))
         self._groups = GroupMetrics(metrics, profile=profile, core=core)
 
     def observe(self, stats: Stats, rounds_s: Iterable[float]) -> None:
         """Take over what happened since the last turn."""
         attempts, scheduled, victims = stats.take_attempts()
-        for result, took_s in attempts:
-            self._attempt[result].observe(took_s)
-            self._results[result] += 1
+        for result, took_s, profile in attempts:
+            ended = result, profile
+            observed = self._attempt_of.get(ended)
+            if observed is None:
+                observed = self._attempt_of[ended] = self._attempt.labels(*ended)
+            observed.observe(took_s)
+            self._results[ended] += 1
         for attempt, sli_s in scheduled:
             attempt = min(attempt, MANY_ATTEMPTS)
             self._attempts.observe(attempt)
@@ -135,21 +143,20 @@ class SchedulerMetrics:
 class _CoreCollector(Collector):
     """Reads the core when scraped; a standby shows zeros, so that a dashboard's sums need no special case."""
 
-    def __init__(self, core: Callable[[], Core | None], profile: str, results: Counter[str]) -> None:
+    def __init__(self, core: Callable[[], Core | None], results: Counter[tuple[str, str]]) -> None:
         self._core = core
-        self._profile = profile
         self._results = results
 
     def collect(self) -> Iterable[Metric]:
-        core, profile = self._core(), self._profile
+        core = self._core()
         stats = core.state.stats if core is not None else Stats()
         tried = CounterMetricFamily(
             "scheduler_schedule_attempts",
             "Attempts to schedule pods, by result; error: something other than the cluster kept the pod from a node",
             labels=["result", "profile"],
         )
-        for result in ("scheduled", "unschedulable", "error"):
-            tried.add_metric([result, profile], self._results[result])
+        for (result, named), count in self._results.items():
+            tried.add_metric([result, named], count)
         yield tried
         yield CounterMetricFamily(
             "scheduler_preemption_attempts", "Total preemption attempts in the cluster till now",
@@ -186,10 +193,10 @@ class _CoreCollector(Collector):
         if core is not None:
             for (place, event), count in core.state.queue.incoming.items():
                 incoming.add_metric([place.value, EVENT_LABELS[event]], count)
-            parked = [e.plugins for e in core.state.queue.entries.values() if e.place is Place.UNSCHEDULABLE]
-            by_plugin = Counter(plugin for plugins in parked for plugin in plugins)
-            for plugin, count in sorted(by_plugin.items()):
-                reasons.add_metric([plugin, self._profile], count)
+            parked = [e for e in core.state.queue.entries.values() if e.place is Place.UNSCHEDULABLE]
+            by_plugin = Counter((plugin, e.pod.scheduler_name) for e in parked for plugin in e.plugins)
+            for (plugin, named), count in sorted(by_plugin.items()):
+                reasons.add_metric([plugin, named], count)
         yield incoming
         yield reasons
 

@@ -267,7 +267,7 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
             name=pod.name,
             uid=pod.uid,
             priority=pod.priority,
-            ours=pod.scheduler_name == state.scheduler_name,
+            ours=pod.scheduler_name in state.ours,
             devices=[*given.get(pod.uid, ()), *(given.get(groups[pod.group].uid, ()) if pod.group in groups else ())],
         )
         for pod in pods[:limit]

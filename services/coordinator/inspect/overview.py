@@ -224,7 +224,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     return Overview(
         queue=queue_of(core),
         bound=stats.bound,
-        running=state.cluster.index.schedulers[state.scheduler_name],
+        running=sum(state.cluster.index.schedulers[name] for name in state.ours),
         rates=throughput.rates(now, stats.bound, stats.answers),
         latency_ms=throughput.latency_ms(now) or NOTHING_YET,
         round_ms=throughput.round_ms(now) or NOTHING_YET,

@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -196,3 +197,24 @@ class ClusterLease:
             log.warning("cluster_taken", lease=f"{NAMESPACE}/{self._name}", problem=text)
         else:
             log.info("cluster_free", lease=f"{NAMESPACE}/{self._name}")
+
+
+class ClusterLeases:
+    """The Leases of all schedulerNames that a mesh serves, asked for one after the other in the order of the names: of
+    two meshes that have several in common one gets all of them."""
+
+    def __init__(self, leases: Sequence[ClusterLease]) -> None:
+        self._leases = leases
+
+    async def acquire(self) -> None:
+        """As of each."""
+        for lease in self._leases:
+            await lease.acquire()
+
+    def keeping(self) -> list[Coroutine[Any, Any, None]]:
+        """The eternal task of each."""
+        return [lease.keep() for lease in self._leases]
+
+    async def leave(self, *, last: bool) -> None:
+        """As of each."""
+        await asyncio.gather(*(lease.leave(last=last) for lease in self._leases))

@@ -19,7 +19,7 @@ from random import Random
 from services.coordinator.settings import CoordinatorSettings
 from shared.agent.core import AgentCore
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.process.plugins import profile_of, titles_of
+from shared.runtime.process.plugins import profile_of, profile_titles, titles_of
 from shared.runtime.process.process import identity
 from shared.version import CONCLAVE_VERSION
 from shared.wire.messages import VERSION, Decisions, Offer, ViewAck, ViewUpdate
@@ -43,9 +43,12 @@ class EmbeddedAgent:
             speed=settings.workload_speed,
             profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
+        for policy in settings.served().policies():
+            self.core.lanes.own(policy)
         self.record = AgentRecord(
             id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION,
-            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts)
+            + profile_titles(settings.served()),
         )  # fmt: skip
         self._clock = clock
 

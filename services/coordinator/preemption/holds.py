@@ -50,7 +50,7 @@ class Holds:
         state = self._state
         if state.settings.hold_always or state.others or state.now < state.others_at + OTHERS_S:
             return True
-        return any(victim.scheduler_name != state.scheduler_name for victim in victims)
+        return any(victim.scheduler_name not in state.ours for victim in victims)
 
     def take(self, node: str) -> None:
         """Close it, for one pod more."""

@@ -108,7 +108,7 @@ class Nominations:
         cluster = self._state.cluster
         account = cluster.cache.accounts.get(uid)
         there = cluster.nominated.get(account.node_name, {}) if account is not None else {}
-        return any(pod.scheduler_name != self._state.scheduler_name for pod in there.values())
+        return any(pod.scheduler_name not in self._state.ours for pod in there.values())
 
     def make(
         self,

@@ -207,7 +207,7 @@ class Rehearser:
         for first in range(0, len(names), NODES_AT_ONCE):
             for name in names[first : first + NODES_AT_ONCE]:
                 pods = state.cluster.index.pods_on(name)
-                found.update(pod.pod_class for pod in pods if pod.scheduler_name == state.scheduler_name)
+                found.update(pod.pod_class for pod in pods if pod.scheduler_name in state.ours)
             await asyncio.sleep(0)
         waiting = [entry.pod for entry in state.queue.entries.values()]
         for number, pod in enumerate(waiting):

@@ -46,10 +46,10 @@ class ClusterDemand:
 
     def _ours(self) -> Iterator[PodClass]:
         """Classes of our pods that stand."""
-        index, ours = self._state.cluster.index, self._state.scheduler_name
+        index, ours = self._state.cluster.index, self._state.ours
         for uid, account in self._state.cache.accounts.items():
             pod = index.get(uid)
-            if pod is not None and pod.scheduler_name == ours:
+            if pod is not None and pod.scheduler_name in ours:
                 yield account.pod_class
 
     def news(self, view: AgentView) -> Demand | None:

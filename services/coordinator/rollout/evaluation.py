@@ -94,7 +94,7 @@ class RolloutEvaluation:
         if self._rollout is None:
             return
         for report in decisions.lanes:
-            book = self._book(report.policy)
+            book = None if report.own else self._book(report.policy)
             if book is not None:
                 book.judged(report.groups, len(report.fallen), report.spent_us)
         self._refusing.discard(agent)

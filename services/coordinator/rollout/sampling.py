@@ -155,7 +155,7 @@ class Sampling:
 
     def _chooses(self, one: OfferedClass) -> bool:
         """Whether several nodes are open to its units."""
-        if one.seated:
+        if one.seated or one.known.own:
             return False
         mask = self._state.feasibility.of(one.pod_class).mask
         if (allowed := self._allowed(one)) is not None:

@@ -22,7 +22,7 @@ from services.coordinator.usage.requested import RequestedThen
 from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.observation import NOTHING, Need, Needs
-from shared.policy.registry import heeds_latency, needs_of_name, needs_of_ref
+from shared.policy.registry import heeds_latency, needs_of_name, needs_of_ref, ref_of
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
@@ -30,6 +30,7 @@ from shared.policy.usage.load import node_load
 from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import MOST_SHARE, NO_POD, sample_of, summary
+from shared.scheduling.profiles import own_policy
 from shared.scheduling.state.measured_use import Told
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
@@ -75,7 +76,9 @@ class Variants:
         self.heeds_latency = heeds_latency(PolicyRef(state.policy, 0))
         """Whether the active policy looks at limits of latency that are no more than preferred."""
         self.needs = NOTHING
-        """What the active policy or the candidate needs."""
+        """What the active policy or the candidate needs, and those that profiles name."""
+        self._own = {name: needs_of_ref(ref_of(name)) for name in state.settings.profiles.policies()}
+        """What each policy needs that a profile names."""
         self._take(needs_of_name(state.policy), NOTHING)
         self.ranked_here.follow((PolicyRef(state.policy, 0),), None)
 
@@ -107,7 +110,7 @@ class Variants:
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
         self.goes_by_demand = (Need.DEMAND in active, Need.DEMAND in candidate)
         """Whether the active policy does, and the candidate."""
-        looked, self.needs = Need.USAGE in self.needs, active | candidate
+        looked, self.needs = Need.USAGE in self.needs, active.union(candidate, *self._own.values())
         if looked and Need.USAGE not in self.needs:
             self._requested.stop()
             for row in self._state.cache.table.row_of.values():
@@ -242,12 +245,19 @@ class Variants:
 
     def takes(self, pod: Pod) -> bool:
         """Whether the candidate policy decides for the pod: for all members of a pod group, or for none."""
-        return self.pointer is not None and candidate_for(pod.group or pod.uid, self.pointer)
+        if self.pointer is None or own_policy(pod.pod_class):
+            return False
+        return candidate_for(pod.group or pod.uid, self.pointer)
+
+    def looks_at(self, pod: Pod, *, candidate: bool) -> bool:
+        """Whether the policy that judges the pod tells pods by workload."""
+        own = own_policy(pod.pod_class)
+        return Need.WORKLOADS in self._own.get(own, NOTHING) if own else self.looks[candidate]
 
     def key(self, pod: Pod, template: Hashable | None, *, candidate: bool) -> Hashable | None:
         """Under which a pod's class is known: a candidate policy's is another class, and so is a workload's where the
         policy looks at it. None: by the class itself."""
-        if self.looks[candidate]:
+        if self.looks_at(pod, candidate=candidate):
             template = ("workload", pod.workload, pod.pod_class if template is None else template)
         return ("candidate", pod.pod_class if template is None else template) if candidate else template
 
@@ -258,15 +268,26 @@ class Variants:
         return NEUTRAL if self.pointer is None else deciding_goal(self.pointer, settings)
 
 
-def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> tuple[str, str]:
+def judged_by(
+    decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str, own: str = ""
+) -> tuple[str, str]:
     """By which policy (``name@version``) an agent judged a class, and by which it was to; ``otherwise`` for one that
-    does not say."""
-    reports = {report.candidate: report for report in decisions.lanes}
-    report = reports.get(candidate) or reports.get(False)
+    does not say. ``own``: the one that its profile names, of which an agent that knows no profiles says nothing: its
+    scores compare with nobody's."""
+    if own:
+        report = next((report for report in decisions.lanes if report.own == own), None)
+        if report is None:
+            return UNPROFILED, UNPROFILED
+    else:
+        reports = {report.candidate: report for report in decisions.lanes if not report.own}
+        report = reports.get(candidate) or reports.get(False)
     if report is None:
         return otherwise, otherwise
     return (FALLBACK if class_id in report.fallen else report.policy), report.policy
 
+
+UNPROFILED = "unprofiled@0"
+"""An agent of an older version, which judged by its own policy and all filters."""
 
 FALLBACK = "kube-default@1"
 """What judges when a policy fails (``policy.guard``)."""

@@ -94,7 +94,7 @@ class LatencyLimits:
         if now < 0 or breaks is known:
             return False
         if breaks:
-            ours = pod.scheduler_name == self._state.scheduler_name
+            ours = pod.scheduler_name in self._state.ours
             ignored_by = self._ignored_by() if ours and not pod.pod_class.latency_strict else ""
             self._broken[pod.uid] = Broken(f"{pod.namespace}/{pod.name}", node, target, ignored_by)
             note = f"{node} is now {now / 1000:g} ms from {target}, beyond the hard limit of {limit / 1000:g} ms"

@@ -23,7 +23,8 @@ from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
 from shared.model.load import parse_load_parts
 from shared.model.power import MOST_BYTES, PUBLISHED, PowerCurves, parse_power_curves
 from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
-from shared.wire.records import CURVES, OF_LOAD
+from shared.scheduling.profiles import Profiles
+from shared.wire.records import CURVES, OF_LOAD, PROFILED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -107,6 +108,14 @@ def titles_of(names: tuple[str, ...], power_curves: Path | None, load_parts: str
         return titles
     digest = hashlib.sha256(msgspec.json.encode(_power_of(power_curves), order="sorted")).hexdigest()
     return (*titles, f"{CURVES}@{digest[:12]}")
+
+
+def profile_titles(profiles: Profiles) -> tuple[str, ...]:
+    """Likewise of the schedulerNames that it serves: a digest of their profiles."""
+    if not profiles.names:
+        return ()
+    said = sorted(profiles.names), sorted(profiles.special.items())
+    return (f"{PROFILED}@{hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:12]}",)
 
 
 def _load(names: Sequence[str]) -> Plugins:

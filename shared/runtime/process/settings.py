@@ -42,8 +42,8 @@ OF_SEVERAL = frozenset(
     ENV_PREFIX + name
     for name in (
         "CONTEXT", "DECIDE_EVERY_S", "GPU_SHARES", "HUNG_AFTER_S", "KUBECONFIG", "LOAD_PARTS", "PLUGINS", "POLICY",
-        "POWER_CURVES", "PROMETHEUS", "PROMETHEUS_CA", "PROMETHEUS_TOKEN_FILE", "SCHEDULER_NAME", "SEED", "STANDBY",
-        "UNKNOWN_ZONES", "VALIDATE", "WORKLOAD_SPEED",
+        "POWER_CURVES", "PROFILES", "PROMETHEUS", "PROMETHEUS_CA", "PROMETHEUS_TOKEN_FILE", "SCHEDULER_NAME", "SEED",
+        "STANDBY", "UNKNOWN_ZONES", "VALIDATE", "WORKLOAD_SPEED",
     )
 )  # fmt: skip
 """Settings that several services have and others have not: in an environment that serves all, those skip them. What one

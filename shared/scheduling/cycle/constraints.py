@@ -33,7 +33,7 @@ from shared.scheduling.matching.spread_domains import (
     soft_constraints,
 )
 from shared.scheduling.numa.rule import NodeResourceTopologyMatch
-from shared.scheduling.scores import WEIGHTS
+from shared.scheduling.scores.profiled import weights_of
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.pod_index import Amounts, Matcher
@@ -68,10 +68,11 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     mask = run_filters(state, feasibility, prefiltered, explain=False).mask
     rows = np.flatnonzero(mask)
     scores: IntArray = np.zeros(state.table.rows, np.int64)
+    weights = weights_of(pod.pod_class)
     if images is not None:
-        scores[rows] += WEIGHTS["ImageLocality"] * images[rows]
+        scores[rows] += weights["ImageLocality"] * images[rows]
     for name, values in relation_scores(state, pod, rows).items():
-        scores[rows] += WEIGHTS[name] * values
+        scores[rows] += weights[name] * values
     for rule in prefiltered.rules if pod.asks is not None or pod.pod_class.needs is not None else ():
         if isinstance(rule, DynamicResources | NodeResourceTopologyMatch) and (own := rule.scores(rows)) is not None:
             scores[rows] += own
@@ -90,7 +91,7 @@ def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
     index, relations = state.index, pod.relations or NO_RELATIONS
     own_labels = state.namespaces.get(pod.namespace, {})
     asked: list[Matcher] = []
-    for constraint in (*hard_constraints(pod), *soft_constraints(state, pod)[0]):
+    for constraint in (*hard_constraints(state, pod), *soft_constraints(state, pod)[0]):
         if counts_anybody(state, constraint):
             asked.append(counted_pods(constraint, pod.namespace))
             if constraint.hard:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, left_out
 from shared.model.pod import Pod
+from shared.model.scheduling_profile import SchedulingProfile
 from shared.scheduling.devices import rule as devices
 from shared.scheduling.filters import (
     interpod_affinity,
@@ -43,6 +44,12 @@ CLUSTER_RULES: tuple[Prepare, ...] = (
     numa.prepare,
 )
 """In kube-scheduler's order, then its plug-in's; all after the node-local filters."""
+
+
+LEFT_OUT_AS: dict[Prepare, str] = {
+    topology_spread.prepare: "PodTopologySpread", interpod_affinity.prepare: "InterPodAffinity",
+}  # fmt: skip
+"""Those that a profile may leave out, by the names of their plugins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +95,12 @@ def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
     if named is not None and not named:
         return Prefiltered(pod, rejection=CONTRADICTION)
     state.index.sync()
-    if pod.relations is None and pod.asks is None and pod.pod_class.needs is None and not state.index.anti_affinity:
+    pod_class = pod.pod_class
+    plain = pod.relations is None and pod.asks is None and pod_class.needs is None and not state.index.anti_affinity
+    if plain and (pod_class.profile is None or not pod_class.profile.spread):
         return Prefiltered(pod, named=named)  # as of most: there is nothing that a rule would read
     rules = []
-    for prepare in CLUSTER_RULES:
+    for prepare in CLUSTER_RULES if pod_class.profile is None else _rules_of(pod_class.profile):
         rule = prepare(state, pod)
         if isinstance(rule, Rejection):
             return Prefiltered(pod, rejection=rule)
@@ -100,12 +109,17 @@ def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
     return Prefiltered(pod, tuple(rules), named=named)
 
 
+def _rules_of(profile: SchedulingProfile) -> tuple[Prepare, ...]:
+    """Those that the profile does not leave out."""
+    return tuple(prepare for prepare in CLUSTER_RULES if LEFT_OUT_AS.get(prepare) not in profile.without)
+
+
 def named_nodes(pod_class: PodClass) -> frozenset[str] | None:
     """Nodes that required node affinity names (``matchFields`` metadata.name In); None when some term names none.
 
     Empty when every term contradicts itself.
     """
-    if not pod_class.affinity_terms:
+    if not pod_class.affinity_terms or left_out(pod_class, NODE_AFFINITY):
         return None
     names: set[str] = set()
     for term in pod_class.affinity_terms:

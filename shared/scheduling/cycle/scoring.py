@@ -14,14 +14,13 @@ from shared.model.resources import CPU, MEMORY
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.framework import Score
 from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE
-from shared.scheduling.scores import WEIGHTS
-from shared.scheduling.scores.allocation import balanced_allocation, least_allocated
 from shared.scheduling.scores.preferences import (
     affinity_preferences,
     affinity_score,
     taint_preferences,
     taint_score,
 )
+from shared.scheduling.scores.profiled import balanced_score, fit_score, weights_of
 from shared.scheduling.scores.relations import interpod_sums, normalised, spread_score
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray, NodeTable
@@ -36,17 +35,21 @@ def score_nodes(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Sc
     norms = norms_over(table, pod_class, rows)
     scores: Scores = {
         "TaintToleration": taint_score(table, pod_class, rows, norms) + np.zeros(len(rows), np.int64),
-        "NodeResourcesFit": least_allocated(table, pod_class, rows),
+        "NodeResourcesFit": fit_score(table, pod_class, rows),
     }
     if pod_class.preferred_terms:
         scores["NodeAffinity"] = affinity_score(table, pod_class, rows, norms) + np.zeros(len(rows), np.int64)
-    if any(name in (CPU, MEMORY) for name, _ in pod_class.requests):
-        scores["NodeResourcesBalancedAllocation"] = balanced_allocation(table, pod_class, rows)
+    profile = pod_class.profile
+    balanced = (CPU, MEMORY) if profile is None or profile.balanced is None else profile.balanced
+    if any(name in balanced for name, _ in pod_class.requests):
+        scores["NodeResourcesBalancedAllocation"] = balanced_score(table, pod_class, rows)
     images = state.images.score(pod.images)
     scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
     scores.update(relation_scores(state, pod, rows))
-    weighted = {name: WEIGHTS[name] * values for name, values in scores.items()}
-    return weighted | {score.name: score.weight * score.raw(table, pod_class, rows) for score in brought}
+    weights = weights_of(pod_class)
+    weighted = {name: weights[name] * values for name, values in scores.items()}
+    of_users = {one.name: weights.get(one.name, one.weight) * one.raw(table, pod_class, rows) for one in brought}
+    return weighted | of_users
 
 
 def relation_scores(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:

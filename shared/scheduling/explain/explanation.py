@@ -36,7 +36,8 @@ from shared.scheduling.explain.words import (
     volume_change,
 )
 from shared.scheduling.framework import Code, Rejection, Score
-from shared.scheduling.scores import MAX_SCORE, WEIGHTS
+from shared.scheduling.scores import MAX_SCORE
+from shared.scheduling.scores.profiled import weights_of
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
@@ -123,7 +124,7 @@ def explain_nodes(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) 
     rejected = {row for rows in by_verdict.values() for row in rows}
     feasible = np.array([row for row in table.live_rows().tolist() if row not in rejected], np.int64)
     brought = feasibility.profile.scores
-    weights = WEIGHTS | {score.name: score.weight for score in brought}
+    weights = {score.name: score.weight for score in brought} | weights_of(pod.pod_class)
     rules = {name: ScoreRule(weight, weight * MAX_SCORE) for name, weight in sorted(weights.items())}
     best = _candidates(state, pod, feasible, brought)
     return Explanation(len(table.row_of), len(feasible), tuple(groups), best, rules)

@@ -6,7 +6,7 @@ promise: what is feasible now may be taken a moment later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -46,12 +46,12 @@ def pod_answer(pod: Pod, annotations: Mapping[str, str], state: str, summary: st
     }
 
 
-def settled_state(pod: Pod, scheduler_name: str | None) -> tuple[str, str] | None:
+def settled_state(pod: Pod, schedulers: Collection[str] | None) -> tuple[str, str] | None:
     """(state, one sentence) of a pod that nobody is to place now; None of one that is pending.
 
-    ``scheduler_name``: whose pods are ours; None: everybody's.
+    ``schedulers``: whose pods are ours; None: everybody's.
     """
-    ours = scheduler_name is None or pod.scheduler_name == scheduler_name
+    ours = schedulers is None or pod.scheduler_name in schedulers
     if pod.node_name:
         if not ours:
             return "bound", f"on {pod.node_name}, placed there by somebody else ({pod.scheduler_name})"
@@ -59,7 +59,7 @@ def settled_state(pod: Pod, scheduler_name: str | None) -> tuple[str, str] | Non
     if pod.finished:
         return "finished", f"its phase is {pod.phase}"
     if not ours:
-        return "not_ours", f"it names scheduler {pod.scheduler_name}, we are {scheduler_name}"
+        return "not_ours", f"it names scheduler {pod.scheduler_name}, we are {', '.join(sorted(schedulers or ()))}"
     if pod.terminating:
         return "terminating", "it is being deleted"
     gated = gate_rejection(pod)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import PodClass, Taint
+from shared.model.constraints import PodClass, Taint, left_out
+from shared.model.selector_terms import SelectorTerm
 from shared.scheduling.framework import Code, OneReason
-from shared.scheduling.matching.selectors import selected_mask, selects_nodes
+from shared.scheduling.matching.selectors import selected_mask, selects_nodes, terms_mask
 from shared.scheduling.matching.tolerance import NO_SCHEDULE, tolerated, tolerated_mask
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
@@ -29,9 +30,9 @@ class NodeUnschedulable:
 
     def applies(self, table: NodeTable, pod_class: PodClass) -> bool:
         """Nothing to do where no node is cordoned or the pod tolerates it."""
-        return bool(table.unschedulable[: table.rows].any()) and not tolerated(
-            pod_class.tolerations, UNSCHEDULABLE_TAINT
-        )
+        if not table.unschedulable[: table.rows].any() or left_out(pod_class, self.name):
+            return False
+        return not tolerated(pod_class.tolerations, UNSCHEDULABLE_TAINT)
 
     def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
         """True where the node is not cordoned, or the class tolerates it."""
@@ -78,17 +79,20 @@ class TaintToleration(OneReason):
     static = True
     reason = "node(s) had untolerated taint(s)"
 
-    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:
         """Nothing to do where no node ever had a taint."""
-        return len(table.taint_sets) > 1
+        return len(table.taint_sets) > 1 and not left_out(pod_class, self.name)
 
     def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
         """True where no hard taint is untolerated."""
         return tolerated_mask(table, pod_class.tolerations, rows)
 
 
-class NodeAffinity(OneReason):
-    """``nodeSelector`` and required node affinity; both must match."""
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
+
+
+class NodeAffinity:
+    """``nodeSelector`` and required node affinity, and what the pod's profile adds; all must match."""
 
     name = "NodeAffinity"
     static = True
@@ -96,11 +100,27 @@ class NodeAffinity(OneReason):
 
     def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
         """Only classes that select nodes."""
-        return selects_nodes(pod_class)
+        return (selects_nodes(pod_class) or _added(pod_class) is not None) and not left_out(pod_class, self.name)
 
     def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
-        """True where the selector and at least one required term match."""
-        return selected_mask(table, pod_class)[rows]
+        """True where the selector and at least one required term match, and one of those that are added."""
+        added, passing = _added(pod_class), selected_mask(table, pod_class)
+        return (passing if added is None else passing & terms_mask(table, added))[rows]
+
+    def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:
+        """What the profile adds is looked at first."""
+        return Code.UNRESOLVABLE, (next(iter(self.tally(table, pod_class, np.array([row])))),)
+
+    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:
+        """By whose affinity each row is rejected."""
+        added = _added(pod_class)
+        enforced = 0 if added is None else int((~terms_mask(table, added)[rows]).sum())
+        counts = {ENFORCED: enforced, self.reason: len(rows) - enforced}
+        return {reason: count for reason, count in counts.items() if count}
+
+
+def _added(pod_class: PodClass) -> tuple[SelectorTerm, ...] | None:
+    return None if pod_class.profile is None else pod_class.profile.added
 
 
 BEYOND_LIMIT = "node(s) were beyond the Pod's latency limit"

@@ -32,7 +32,7 @@ NO_LABEL = "node(s) didn't match pod topology spread constraints (missing requir
 
 def prepare(state: ClusterState, pod: Pod) -> TopologySpread | None:
     """The rule for one pod; None when it has no hard constraint."""
-    constraints = hard_constraints(pod)
+    constraints = hard_constraints(state, pod)
     if not constraints:
         return None
     table = state.table

@@ -14,7 +14,7 @@ from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.state.namespaces import Namespaces
-from shared.scheduling.state.pod_index import ANTI_AFFINITY, WEIGHTED, Matcher, PodIndex, TermRows
+from shared.scheduling.state.pod_index import ANTI_AFFINITY, REQUIRED, WEIGHTED, Matcher, PodIndex, TermRows
 from shared.scheduling.state.releases import Release
 
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
@@ -54,6 +54,13 @@ def weighted_toward(
 ) -> list[tuple[AffinityTerm, TermRows]]:
     """Preferred terms, and required affinity, of standing pods that mean ``pod``."""
     return _meaning(index, WEIGHTED, pod, namespace_labels) if index.weighted else []
+
+
+def required_toward(
+    index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
+) -> list[tuple[AffinityTerm, TermRows]]:
+    """Required affinity, of standing pods that mean ``pod``, where the index keeps it apart."""
+    return _meaning(index, REQUIRED, pod, namespace_labels) if index.required else []
 
 
 def _meaning(

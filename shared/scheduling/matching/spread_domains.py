@@ -5,11 +5,14 @@ Source: kube-scheduler 1.36 ``plugins/podtopologyspread/{common,plugin}.go`` and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from shared.model.labels import LabelSelector, both, selector_of_labels
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, SpreadConstraint
+from shared.model.scheduling_profile import SpreadDefault
 from shared.scheduling.matching.selectors import selected_mask, selects_nodes
 from shared.scheduling.matching.tolerance import tolerated_mask
 from shared.scheduling.state.cluster_state import ClusterState
@@ -24,9 +27,12 @@ SYSTEM_DEFAULTS = ((3, HOSTNAME), (5, ZONE))
 """(maxSkew, key) of the ScheduleAnyway constraints of pods that have none of their own."""
 
 
-def hard_constraints(pod: Pod) -> tuple[SpreadConstraint, ...]:
+def hard_constraints(state: ClusterState, pod: Pod) -> tuple[SpreadConstraint, ...]:
     """DoNotSchedule constraints; the system default has none."""
-    return tuple(c for c in (pod.relations or NO_RELATIONS).spread if c.hard)
+    spread, profile = (pod.relations or NO_RELATIONS).spread, pod.pod_class.profile
+    if not spread and profile is not None and profile.spread:
+        return _defaults(state, pod, profile.spread, hard=True)
+    return tuple(c for c in spread if c.hard)
 
 
 def soft_constraints(state: ClusterState, pod: Pod) -> tuple[tuple[SpreadConstraint, ...], bool]:
@@ -34,10 +40,23 @@ def soft_constraints(state: ClusterState, pod: Pod) -> tuple[tuple[SpreadConstra
     spread = (pod.relations or NO_RELATIONS).spread
     if spread:
         return tuple(c for c in spread if not c.hard), True
+    if (profile := pod.pod_class.profile) is not None and profile.spread is not None:
+        return _defaults(state, pod, profile.spread, hard=False), True
     selector = default_selector(state.workloads, pod)
     if not selector.requirements:
         return (), False
     return tuple(SpreadConstraint(skew, key, hard=False, selector=selector) for skew, key in SYSTEM_DEFAULTS), False
+
+
+def _defaults(
+    state: ClusterState, pod: Pod, spread: Iterable[SpreadDefault], *, hard: bool
+) -> tuple[SpreadConstraint, ...]:
+    """The constraints that a profile gives to pods that have none; none where nobody is to be counted."""
+    wanted = [one for one in spread if one.hard is hard]
+    selector = default_selector(state.workloads, pod) if wanted else None
+    if selector is None or not selector.requirements:
+        return ()
+    return tuple(SpreadConstraint(one.max_skew, one.topology_key, hard, selector) for one in wanted)
 
 
 def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.scheduling.matching.domains import codes_or_absent, per_domain
-from shared.scheduling.matching.pod_terms import own_matcher, weighted_toward
+from shared.scheduling.matching.pod_terms import own_matcher, required_toward, weighted_toward
 from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
 from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.cluster_state import ClusterState
@@ -85,7 +85,9 @@ def _normalised(raw: IntArray) -> IntArray:
 
 def interpod_sums(state: ClusterState, pod: Pod) -> IntArray | None:
     """``[rows]``: signed sums of weights; None when no term means anybody."""
-    table, index = state.table, state.index
+    table, index, profile = state.table, state.index, pod.pod_class.profile
+    if profile is not None and profile.own_wishes_alone and not (pod.relations or NO_RELATIONS).preferences:
+        return None
     own_labels = state.namespaces.get(pod.namespace, {})
     index.sync()
     by_key: dict[str, IntArray] = {}
@@ -98,6 +100,9 @@ def interpod_sums(state: ClusterState, pod: Pod) -> IntArray | None:
         add(preference.term.topology_key, preference.weight * index.counts(matcher))
     for term, carried in weighted_toward(index, pod, own_labels):
         add(term.topology_key, carried.amounts[: table.rows])
+    if profile is not None and profile.hard_affinity != 1:
+        for term, carried in required_toward(index, pod, own_labels):
+            add(term.topology_key, (profile.hard_affinity - 1) * carried.amounts[: table.rows])
     sums: IntArray | None = None
     for key, amounts in by_key.items():
         domains = per_domain(table, key, amounts)

@@ -32,7 +32,7 @@ MATCHER_LIMIT = 512
 TERM_MEMO_LIMIT = 4096
 """Templates for which it is remembered whose terms mean them."""
 
-ANTI_AFFINITY, WEIGHTED = "anti_affinity", "weighted"
+ANTI_AFFINITY, WEIGHTED, REQUIRED = "anti_affinity", "weighted", "required"
 """Kinds of terms of pods that stand, by the attributes that hold them."""
 
 _NOBODY: dict[str, Pod] = {}
@@ -145,7 +145,8 @@ class PodIndex:
 
     ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
-    of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
+    of required affinity, which weighs 1; ``required``: of the latter alone, where somebody weighs it otherwise
+    (``weigh_required``). ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
     with claims or disks by node; ``priorities``: pods per priority,
     ``removable``: how much evicting them would free; ``schedulers``: pods per scheduler that they name;
     ``assumed``: pods that nobody has seen bound yet.
@@ -157,6 +158,7 @@ class PodIndex:
         self.terms_version = 0
         self.anti_affinity: dict[AffinityTerm, TermRows] = {}
         self.weighted: dict[AffinityTerm, TermRows] = {}
+        self.required: dict[AffinityTerm, TermRows] = {}
         self.claim_users: dict[str, int] = {}
         self._claim_uses: IntArray = np.zeros(table.capacity, np.int64)
         self.volume_pods: dict[str, dict[str, Pod]] = {}
@@ -171,12 +173,18 @@ class PodIndex:
         self._asking: ByLabel[_Answer] = ByLabel()
         self._groups_with: ByLabel[_Group] = ByLabel()
         self._terms_asking: dict[str, ByLabel[tuple[AffinityTerm, TermRows]]] = {
-            ANTI_AFFINITY: ByLabel(), WEIGHTED: ByLabel(),
+            ANTI_AFFINITY: ByLabel(), WEIGHTED: ByLabel(), REQUIRED: ByLabel(),
         }  # fmt: skip
+        self._apart = False
         self._seated: dict[str, int] = {}
         self._static_seen = -1
         self._term_memo: TermMemo = {}
         self._term_memo_version = 0
+
+    def weigh_required(self) -> None:
+        """Sum required affinity by itself as well, from before the first pod on."""
+        assert not self._placed
+        self._apart = True
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -379,6 +387,8 @@ class PodIndex:
             self.anti_affinity[term].add(row, sign, self.version + 1)
         for term in relations.affinity:
             self.weighted[term].add(row, sign, self.version + 1)
+            if self._apart:
+                self.required[term].add(row, sign, self.version + 1)
         for weighted in relations.preferences:
             self.weighted[weighted.term].add(row, sign * weighted.weight, self.version + 1)
         self._claim_uses[row] += sign * len(relations.claims)
@@ -396,11 +406,14 @@ class PodIndex:
             self._use_term(ANTI_AFFINITY, term, sign)
         for term in relations.affinity:
             self._use_term(WEIGHTED, term, sign)
+            if self._apart:
+                self._use_term(REQUIRED, term, sign)
         for weighted in relations.preferences:
             self._use_term(WEIGHTED, weighted.term, sign)
 
     def _use_term(self, kind: str, term: AffinityTerm, sign: int) -> None:
-        registry, asking = self.anti_affinity if kind == ANTI_AFFINITY else self.weighted, self._terms_asking[kind]
+        registry: dict[AffinityTerm, TermRows] = getattr(self, kind)
+        asking = self._terms_asking[kind]
         rows = registry.get(term)
         if rows is None:
             rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64), self.version)
@@ -447,6 +460,7 @@ class PodIndex:
     def _terms(self) -> Iterable[TermRows]:
         yield from self.anti_affinity.values()
         yield from self.weighted.values()
+        yield from self.required.values()
 
     def _grow(self) -> None:
         capacity = self.table.capacity

@@ -18,7 +18,7 @@ from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
 from shared.runtime.http.proxying import nobody_leads
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
-from shared.runtime.process.plugins import titles_of
+from shared.runtime.process.plugins import profile_titles, titles_of
 from shared.runtime.records.admin import terms_of
 from shared.wire.keys import Keys
 from shared.wire.records import AgentRecord, LearnerRecord, MemberRecord, decode_record, plugins_differ
@@ -135,6 +135,7 @@ async def read_members(desk: Desk) -> dict[str, Member]:
     keys, registry = desk.keys, desk.registry
     found: dict[str, Member] = {}
     ours = titles_of(desk.settings.plugins, desk.settings.power_curves, desk.settings.load_parts)
+    ours += profile_titles(desk.settings.served())
     prefixes = [keys.members_prefix(service) for service in REGISTERED]
     *registered, binders = await asyncio.gather(*map(registry.listed, [*prefixes, keys.binders_prefix]))
     for listing in registered:

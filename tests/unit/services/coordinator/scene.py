@@ -47,6 +47,7 @@ from services.coordinator.core.instructions import (
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
+from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
@@ -174,7 +175,7 @@ class Scene:
             for placement in plan.placements if place in committed else ():
                 pod = self.pods.get(placement.uid)
                 if pod is not None and not pod.node_name and not pod.terminating and placement.uid not in self.intents:
-                    if check_placement(self.binder_checks, pod.pod_class, placement.node) is not None:
+                    if check_placement(self.binder_checks, self._class(pod), placement.node) is not None:
                         continue
                     self.intents[placement.uid] = placement.node
                     self.binder.assume(placement.uid, placement.node, pod.pod_class, self.now)
@@ -304,6 +305,10 @@ class Scene:
             case EmitEvent():
                 pass
 
+    def _class(self, pod: Pod) -> PodClass:
+        """As the binder takes it in."""
+        return self.core.state.settings.profiles.applied(pod).pod_class
+
     def _store(self, work: StoreNominations) -> None:
         """etcd has it at once; that it does is heard a second late of the ``slow_stores`` next."""
         for uid, _, node in work.changes:
@@ -360,7 +365,7 @@ class Scene:
             if placement.uid in self.binder.accounts:
                 self.binder.forget(placement.uid)  # it was lent
             candidates = [placement.node, *placement.alternatives]
-            fitting = [n for n in candidates if check_placement(self.binder_checks, pod.pod_class, n) is None]
+            fitting = [n for n in candidates if check_placement(self.binder_checks, self._class(pod), n) is None]
             if not fitting:
                 results.append(PlacementResult(placement.unit, Outcome.CONFLICT, candidates[0], "full"))
                 continue

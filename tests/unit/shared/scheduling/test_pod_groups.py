@@ -20,7 +20,7 @@ def member(name: str, **changes: object) -> Pod:
 
 
 def groups_of(group: PodGroup | None, *pods: Pod) -> PodGroups:
-    groups = PodGroups({KEY: group} if group is not None else {}, "conclave")
+    groups = PodGroups({KEY: group} if group is not None else {}, ("conclave",))
     for pod in pods:
         groups.see_pending(pod)
     assert list(groups.validate()) == []
@@ -70,7 +70,7 @@ def test_one_member_of_another_scheduler_holds_up_all() -> None:
 
 def test_a_job_that_is_no_gang_is_no_group() -> None:
     key = group_key(Source.JOB, "default", "job")
-    groups = PodGroups({key: PodGroup(key, Source.JOB, "default", "job")}, "conclave")
+    groups = PodGroups({key: PodGroup(key, Source.JOB, "default", "job")}, ("conclave",))
     groups.see_pending(replace(make_pod("a").pod(), group=key))
     assert groups.standing(key)[0] is Standing.ALONE
     assert groups.group(key) is None
@@ -78,7 +78,7 @@ def test_a_job_that_is_no_gang_is_no_group() -> None:
 
 def test_only_what_may_help_wakes_members_that_were_tried_in_vain() -> None:
     objects = {KEY: GANG}
-    groups = PodGroups(objects, "conclave")
+    groups = PodGroups(objects, ("conclave",))
     groups.see_pending(member("a"))
     groups.take_touched()
     for changed, helps in (

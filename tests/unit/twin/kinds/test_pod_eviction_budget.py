@@ -170,3 +170,13 @@ def test_bad_delete_options_are_refused(cluster: Any, make_pod: Any, options: Js
     with pytest.raises(ApiError) as caught:
         evict(cluster, "a", **options)
     assert caught.value.code == code
+
+
+def test_an_empty_selector_protects_pods_without_labels_too(cluster: Any, make_pod: Any) -> None:
+    cluster.create("pods", make_pod("bare", nodeName="n1"))
+    ready = {"phase": "Running", "conditions": READY}
+    cluster.change_status("pods", "bare", lambda pod: pod["status"].update(ready))
+    budget(cluster, 0, selector={})
+    with pytest.raises(ApiError) as caught:
+        evict(cluster, "bare")
+    assert caught.value.code == 429

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.coordinator.io import cluster_lease
-from services.coordinator.io.cluster_lease import ClusterLease, alone, lease_name, mesh_id
+from services.coordinator.io.cluster_lease import ClusterLease, ClusterLeases, alone, lease_name, mesh_id
 from shared.errors import ConfigError, KubeRejected, KubeUnknown, LeadershipLost
 from shared.kube.leases import Lease
 from shared.ports import Put
@@ -97,6 +97,19 @@ async def test_a_second_mesh_stands_by_while_the_first_renews_and_takes_over_whe
         await waiting
     assert api.holder == "mesh-b"
     assert told[-1] == ""
+
+
+async def test_a_mesh_of_several_names_asks_for_the_lease_of_each() -> None:
+    apis = [LeaseApi(), LeaseApi()]
+    leases = [candidate(api, "mesh-a")[0] for api in apis]
+    together = ClusterLeases(leases)
+    await together.acquire()
+    assert [api.holder for api in apis] == ["mesh-a", "mesh-a"]
+    for task in (tasks := together.keeping()):
+        task.close()
+    assert len(tasks) == 2
+    await together.leave(last=True)
+    assert [api.holder for api in apis] == ["", ""]
 
 
 async def test_a_successor_of_the_same_mesh_does_not_wait(monkeypatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.coordinator.core.core import Core
 from shared.kube.cluster_objects import ClusterDump
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import PodClass
@@ -17,7 +18,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.explain.whatif import Outcome, what_if
 from shared.scheduling.preemption import preemption
-from shared.scheduling.preemption.budgets import by_budget
+from shared.scheduling.preemption.budgets import by_budget, covers
 from shared.scheduling.preemption.preemption import Candidate, best_candidates, plan_preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
@@ -119,6 +120,15 @@ def test_a_budget_with_an_empty_selector_protects_all_pods_of_its_namespace() ->
         one.budgets.append(DisruptionBudget("default", "all", LabelSelector(), allowed=1))
     assert [pod.name for pod in by_budget(pods, state)[0]] == ["bare"]
     assert by_budget(pods, older)[0] == []
+
+
+def test_the_mesh_protects_whom_a_budget_selects_whatever_the_clusters_release() -> None:
+    """Only a question about kube-scheduler 1.36 (``explain --batch``) is answered otherwise."""
+    core = Core(term=1, scheduler_name="conclave", policy="kube-default", rng=random.Random(0))
+    everyone = DisruptionBudget("default", "all", LabelSelector(), allowed=0)
+    core.state.cluster.budgets.append(everyone)
+    assert covers(everyone, make("bare"))
+    assert [pod.name for pod in by_budget([make("bare")], core.state.cluster)[0]] == ["bare"]
 
 
 def test_a_pod_without_labels_is_protected_by_a_selector_that_selects_it() -> None:

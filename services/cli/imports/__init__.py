@@ -1,0 +1,1 @@
+"""``conclave import-config``: configurations of other schedulers as ours."""
