@@ -25,6 +25,8 @@ from shared.scheduling.state.node_table import ABSENT, IntArray, NodeTable
 
 SHARED = 0
 """The number of the network of all that belong to no class."""
+MOST_VALUES = 1024
+"""Of the label: each decision looks all of them up."""
 Numbers = NDArray[np.float32]
 
 
@@ -128,6 +130,8 @@ def _card_fault(classes: ClassNetworks, by_number: Mapping[int, Params]) -> str:
     """What keeps the card's field from naming the file's networks; "": nothing does."""
     if not is_qualified_name(classes.label):
         return f"label {classes.label[:NAME_CHARS]!r} is no key of a label; name one that nodes have, as in 'pool'"
+    if len(classes.values) > MOST_VALUES:
+        return f"{len(classes.values)} values are more than {MOST_VALUES}; name a label that groups nodes"
     for value in classes.values:
         if not is_label_value(value):
             return f"value {value[:NAME_CHARS]!r} is none that a label can have; name one of {classes.label}"

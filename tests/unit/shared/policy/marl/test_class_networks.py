@@ -15,7 +15,7 @@ from shared.policy.marl.class_networks import joined, split
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.networks import mlp_fault
 from shared.policy.registry import load_policy, members_made, mixable
-from shared.policy.weights import ClassNetworks, WeightsFile, decode, digest, encode
+from shared.policy.weights import ClassNetworks, WeightsFile, decode, digest, encode, shipped
 from shared.scheduling.state.node_table import NodeTable
 from tests.marl_weights import weights, with_networks
 from tests.unit.shared.policy.marl.test_policy import scores
@@ -105,6 +105,7 @@ def with_array(name: str, array: np.ndarray | None) -> Callable[[WeightsFile], W
         (carded("a b"), "networks: label 'a b' is no key of a label"),
         (carded(""), "networks: label '' is no key of a label"),
         (carded(**{"two words": 1}), "networks: value 'two words' is none that a label can have"),
+        (carded(**{f"v{number}": 1 for number in range(1025)}), "networks: 1025 values are more than 1024"),
         (carded(large=1, small=2), "networks: network 2 is named and has no arrays 'c2.*'"),
         (with_array("c2.l0.b", np.zeros(2)), "networks: arrays 'c2.*' are of a network that no value has"),
         (with_array("l0.w", None), "array 'l0.w'"),
@@ -127,6 +128,12 @@ def test_what_the_card_or_the_arrays_do_not_say_rightly_is_refused_in_one_line(
         load_policy("marl-dqn", data=data, sha256=digest(data))
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_policy_that_has_one_network_for_all_nodes_refuses_such_a_card() -> None:
+    data = encode(carded()(shipped("lb")))
+    with pytest.raises(ConfigError, match="weights of lb@2: networks: lb has one for all nodes; leave the field out"):
+        load_policy("lb", data=data, sha256=digest(data))
 
 
 @pytest.mark.parametrize(
