@@ -5,7 +5,8 @@ them.
 
 A class is a value of one label of nodes: their hardware, their pool, their name. A node that lacks the label, or has a
 value that the card does not name, is judged by the shared network, so nodes may come and be labelled anew at any time.
-One file holds all networks, so one digest names all that decides. Training: ``lab.learner.marl``.
+One file holds all networks, so one digest names all that decides. Training: ``lab.learner.marl``. The rules of labels are
+imported where such a card is read: agents without one do without them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError
-from shared.kube.label_selectors import is_label_value, is_qualified_name
 from shared.policy.networks import Floats, Params, layer_count, mlp, mlp_fault
 from shared.policy.weights import NAME_CHARS, ClassNetworks, WeightsFile
 from shared.scheduling.state.node_table import ABSENT, IntArray, NodeTable
@@ -128,6 +128,8 @@ def names_of(classes: ClassNetworks | None) -> dict[int, str]:
 
 def _card_fault(classes: ClassNetworks, by_number: Mapping[int, Params]) -> str:
     """What keeps the card's field from naming the file's networks; "": nothing does."""
+    from shared.kube.label_selectors import is_label_value, is_qualified_name
+
     if not is_qualified_name(classes.label):
         return f"label {classes.label[:NAME_CHARS]!r} is no key of a label; name one that nodes have, as in 'pool'"
     if len(classes.values) > MOST_VALUES:
