@@ -5,8 +5,8 @@ them.
 
 A class is a value of one label of nodes: their hardware, their pool, their name. A node that lacks the label, or has a
 value that the card does not name, is judged by the shared network, so nodes may come and be labelled anew at any time.
-One file holds all networks, so one digest names all that decides. Training: ``lab.learner.marl``. The rules of labels are
-imported where such a card is read: agents without one do without them.
+One file holds all networks, so one digest names all that decides. Training: ``lab.learner.marl``. The rules of labels
+are imported where such a card is read: agents without one do without them.
 """
 
 from __future__ import annotations
