@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
+from shared.policy.marl.class_networks import SHARED, joined
 from shared.policy.marl.features import FEATURES
-from shared.policy.weights import Card, WeightsFile, decode, encode
+from shared.policy.weights import Card, ClassNetworks, WeightsFile, decode, encode
 
 
 def weights(kind: str = "good", *, version: int = 1) -> WeightsFile:
@@ -23,6 +26,14 @@ def weights(kind: str = "good", *, version: int = 1) -> WeightsFile:
         case "terrible":
             array[place, 1] = 1.0
     return _made({"l0.w": array, "l0.b": np.array([0.0, 1.0], np.float32)}, version)
+
+
+def with_networks(
+    shared: WeightsFile, values: Mapping[str, int], own: Mapping[int, WeightsFile], *, label: str = "pool"
+) -> WeightsFile:
+    """``shared``, and beside it the networks of ``own`` for nodes by ``label``."""
+    arrays = joined({SHARED: shared.arrays, **{number: file.arrays for number, file in own.items()}})
+    return WeightsFile(arrays, msgspec.structs.replace(shared.card, networks=ClassNetworks(label, dict(values))))
 
 
 def _overflowing() -> dict[str, np.ndarray]:

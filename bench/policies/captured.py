@@ -61,15 +61,16 @@ def played(policy: Named, made: Made, agents: Agents, seed: int) -> float:
     return float(getattr(result, FIGURE[policy.name]))
 
 
-def trained(policy: str, made: Made, args: argparse.Namespace) -> Named:
-    """The policy trained on the made cluster's capture, by the trainer of ``conclave train``."""
+def trained(policy: str, made: Made, args: argparse.Namespace, *, per: str = "") -> Named:
+    """The policy trained on the made cluster's capture, by the trainer of ``conclave train``; with ``per`` a network
+    for each value of that label of nodes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "capture.json.gz"
         file.write_bytes(encode(captured(made)))
         out = Path(folder) / "out"
         out.mkdir()
         request = TrainRequest(
-            policy, out, (args.train_seed,), cluster=file, algorithm=args.algorithm, steps=args.steps or None
+            policy, out, (args.train_seed,), cluster=file, algorithm=args.algorithm, steps=args.steps or None, per=per
         )
         TRAINERS[policy](request)
         return Named(policy, decode((out / f"{policy}.npz").read_bytes(), policy=policy))
@@ -78,8 +79,8 @@ def trained(policy: str, made: Made, args: argparse.Namespace) -> Named:
 def same(ours: Named) -> bool:
     """Whether the shipped weights stayed: then so do the placements."""
     assert ours.weights is not None
-    theirs = shipped(ours.name).arrays
-    return all(np.array_equal(array, theirs[name]) for name, array in ours.weights.arrays.items())
+    arrays, theirs = ours.weights.arrays, shipped(ours.name).arrays
+    return arrays.keys() == theirs.keys() and all(np.array_equal(arrays[name], theirs[name]) for name in theirs)
 
 
 def chosen_clusters(policies: str, clusters: str) -> dict[str, dict[str, Made]]:

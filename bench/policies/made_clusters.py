@@ -37,6 +37,7 @@ STEP_S = 300.0
 TEST_S = 2 * HOUR_S
 BEGIN_S = 600.0
 GIB = 1 << 30
+POOL_LABEL = "pool"
 OWN = (150.0, 1.0 * GIB, 2e5, 5e5)
 """What each node uses by itself."""
 
@@ -67,6 +68,8 @@ class Made:
     curve: str
     latencies_ms: tuple[int, ...] = ()
     gpus: tuple[tuple[int, str], ...] = ()
+    labelled: bool = False
+    """Nodes say by ``POOL_LABEL`` of which entry they are."""
 
     def rate(self, at_s: float) -> float:
         """Pods a second."""
@@ -172,6 +175,8 @@ def nodes_of(made: Made) -> list[api.Node]:
             labels = {"kubernetes.io/hostname": name}
             annotations = {"conclave.io/twin-limits": f'{{"disk":{limit},"net":{limit}}}'}
             amounts = {"cpu": str(cores), "memory": f"{gib}Gi", "pods": "110"}
+            if made.labelled:
+                labels[POOL_LABEL] = f"{cores}-cores-{gib}-gib"
             if made.latencies_ms:
                 annotations[LATENCY_ANNOTATION] = str(made.latencies_ms[len(found) % len(made.latencies_ms)])
             if made.gpus:

@@ -95,6 +95,7 @@ def main() -> None:
 @click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
 @click.option("--cluster", type=FILE, help="Learn on the cluster of this capture.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: its own choice.")
+@click.option("--per", default="", help="Of marl-dqn on a cluster: a network for each value of this label of nodes.")
 def train(
     policy: str,
     out: Path,
@@ -116,6 +117,7 @@ def train(
     trials: int | None,
     cluster: Path | None,
     algorithm: Algorithm | None,
+    per: str,
     **choices: str | int | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
@@ -147,6 +149,8 @@ def train(
             raise ConfigError(
                 f"--algorithm: {policy} learns by its own alone; leave it out, or train ee, el, lb or marl-dqn"
             )
+        if per and TRAINERS[policy] is not train_marl:
+            raise ConfigError(f"--per: {policy} has one network for all nodes; leave it out, or train marl-dqn")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
@@ -171,6 +175,7 @@ def train(
                     twin=twin,
                     cluster=cluster,
                     algorithm=algorithm or "",
+                    per=per,
                 )
             )
     except ConclaveError as error:

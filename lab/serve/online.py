@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -26,6 +27,16 @@ DISCOUNT = 0.97
 """Where neither a setting nor a card says."""
 EQUAL = 1e-5
 """How far numpy may be from torch, relative to the largest Q-value where that is above 1."""
+
+
+def refuse_classes(base: WeightsFile) -> None:
+    """What is lived is not told by class of node: going on from weights with networks of classes would drop these.
+    Raises ``ConfigError``."""
+    if base.card.networks is not msgspec.UNSET:
+        raise ConfigError(
+            f"weights of {base.title}: nodes of each {base.card.networks.label} have a network of their own, which are"
+            " learned by 'conclave train --cluster --per' alone; activate others, or stop the learner"
+        )
 
 
 class OnlineTrainer:
@@ -64,8 +75,9 @@ class OnlineTrainer:
     def train(self, base: WeightsFile, *, updates: int, version: int, data: str) -> tuple[WeightsFile, list[float]]:
         """New weights from ``base`` after so many gradient steps on the buffer, and their losses.
 
-        Raises ``ConfigError``: ``base`` is no MLP of these features; ``TrainingDiverged``.
+        Raises ``ConfigError``: ``base`` is no MLP of these features, or more than one; ``TrainingDiverged``.
         """
+        refuse_classes(base)
         torch.set_num_threads(1)
         layers = layer_count(base.arrays)
         sizes = [base.arrays[f"l{index}.w"].shape[0] for index in range(layers)]

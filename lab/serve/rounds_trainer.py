@@ -22,6 +22,7 @@ from lab.learner.marl import settings as agents
 from lab.learner.marl.training import MOST_NODES, MarlRun
 from lab.learner.training.captured import Captured, clearly_better
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report
+from lab.serve.online import refuse_classes
 from lab.workers import Workers
 from shared.errors import ConclaveError, ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
@@ -209,7 +210,8 @@ class RoundsTrainer:
         return _gain(self._costs_of(base), self._learning.costs(other.arrays))
 
     def _costs_of(self, base: WeightsFile) -> Sequence[float]:
-        """Judged once: it stays for many rounds."""
+        """Judged once: it stays for many rounds. Raises ``ConfigError``: it has more than one network."""
+        refuse_classes(base)
         if self._judged is None or self._judged[0] != base.sha256:
             self._judged = base.sha256, self._learning.costs(base.arrays)
         return self._judged[1]

@@ -26,13 +26,15 @@ class Lens(Struct, frozen=True):
 
     ``features``: observation to float32 [candidates, len(names)]; ``q_values``: these to float32 [candidates, 2],
     Q(reject) and Q(accept). The score is their difference. ``inputs``: so many features a network is given, what is
-    beyond stands outside of it.
+    beyond stands outside of it. Columns beyond ``names`` are no features: they stay as they are. ``network``: the name
+    of the one that judged, by the row of features; None: there is but one.
     """
 
     names: Sequence[str]
     features: Callable[[Observation], Floats]
     q_values: Callable[[Floats], Floats]
     inputs: int | None = None
+    network: Callable[[Floats], str] | None = None
 
 
 def lens_of(policy: Policy) -> Lens | None:
@@ -41,7 +43,9 @@ def lens_of(policy: Policy) -> Lens | None:
     names, features, q_values = (getattr(policy, name, None) for name in ("feature_names", "features", "q_values"))
     if names is None or features is None or q_values is None:
         return None
-    return Lens(tuple(names), features, q_values, getattr(policy, "inputs", None))
+    return Lens(
+        tuple(names), features, q_values, getattr(policy, "inputs", None), getattr(policy, "network_named", None)
+    )
 
 
 class Moved(Struct, frozen=True):
@@ -56,12 +60,14 @@ class Moved(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One feasible node as the policy saw it. ``score`` = ``q_accept`` - ``q_reject``; accepted above 0."""
+    """One feasible node as the policy saw it. ``score`` = ``q_accept`` - ``q_reject``; accepted above 0. ``network``:
+    which one judged it; "": there is but one."""
 
     row: int
     score: float
     q_accept: float
     q_reject: float
+    network: str = ""
 
 
 class Attribution(Struct, frozen=True):
@@ -78,7 +84,7 @@ class Attribution(Struct, frozen=True):
 def attribute(lens: Lens, observation: Observation, row: int | None = None, *, most: int = MOST) -> Attribution:
     """Explain the choice of ``row``, None: of the best-scored candidate. Raises ``ValueError``: it was no candidate."""
     features = lens.features(observation)
-    candidates = _candidates(lens.q_values(features), observation.rows)
+    candidates = _candidates(lens, features, observation.rows)
     if not candidates:
         raise ValueError("no candidate: there is no choice to explain")
     place = _place(observation.rows, row) if row is not None else int(np.argmax([c.score for c in candidates]))
@@ -99,9 +105,9 @@ def _ablate(lens: Lens, features: Floats, place: int, reference: Floats) -> list
 
     All ablations are one batch; the other candidates' rows are not part of a score of this kind of policy.
     """
-    mine = features[place]
-    ablated = np.repeat(mine[None], len(mine) + 1, axis=0)
-    np.fill_diagonal(ablated[1:], reference)
+    mine, told = features[place], len(lens.names)
+    ablated = np.repeat(mine[None], told + 1, axis=0)
+    np.fill_diagonal(ablated[1:], reference[:told])
     scores = _scores(lens.q_values(ablated))
     effects = scores[0] - scores[1:]
     found = [
@@ -117,11 +123,12 @@ def _scores(q_values: Floats) -> Floats:
     return difference
 
 
-def _candidates(q_values: Floats, rows: Sequence[int] | np.ndarray) -> list[Candidate]:
-    scores = _scores(q_values)
+def _candidates(lens: Lens, features: Floats, rows: Sequence[int] | np.ndarray) -> list[Candidate]:
+    q_values = lens.q_values(features)
+    networks = ["" if lens.network is None else lens.network(one) for one in features]
     return [
-        Candidate(int(row), float(score), float(q[1]), float(q[0]))
-        for row, score, q in zip(rows, scores, q_values, strict=True)
+        Candidate(int(row), float(score), float(q[1]), float(q[0]), network)
+        for row, score, q, network in zip(rows, _scores(q_values), q_values, networks, strict=True)
     ]
 
 

@@ -216,6 +216,8 @@ def load_policy(name: str, *, data: bytes | None, sha256: str) -> Policy:
     if data is None or not sha256:
         raise ConfigError(f"policy: no weights for {name}; publish them, or choose another version")
     file = decode(data, policy=name, sha256=sha256)
+    if file.card.networks is not msgspec.UNSET and LEARNED[name] is not MarlDqn:
+        raise ConfigError(f"weights of {file.title}: networks: {name} has one for all nodes; leave the field out")
     try:
         return LEARNED[name](file)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -64,6 +64,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 Arrays = Mapping[str, NDArray[np.float32]]
 
 
+class ClassNetworks(msgspec.Struct, frozen=True):
+    """Networks of classes of nodes (``marl.class_networks``), which only policies that know them take: a node whose
+    ``label`` has one of ``values`` is judged by the network of that number, from 1 on, any other by the shared one."""
+
+    label: str
+    values: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)]]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the weights. ``shapes`` may stay empty: ``encode`` fills it from the arrays."""
 
@@ -87,6 +95,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | msgspec.UnsetType = msgspec.UNSET
     """What the weights are for, by which a roll-out compares them (``policy.rollout.outcome``); left out: what all
     weights of the policy are for."""
+    networks: ClassNetworks | msgspec.UnsetType = msgspec.UNSET
+    """Of classes of nodes, where they have networks of their own."""
 
 
 @dataclass(frozen=True, slots=True)

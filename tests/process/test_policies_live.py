@@ -2,7 +2,8 @@
 
 One mesh plays all of them, one after the other, on nodes that differ in their latency to users and in their GPUs: with
 four agents that share the nodes, and with one agent on each node, whose sensors read a /proc in which the node's pods
-use what they ask for, and of whom the few most promising are asked about a pod.
+use what they ask for, and of whom the few most promising are asked about a pod. Of ``marl-dqn`` what is spoiled are the
+networks of classes of nodes, beside a shared one that is sound; with an agent on each node what is sound has such too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.runtime.records.policies import follow_pointer, read_pointer, write_change
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef
+from tests.marl_weights import with_networks
 from tests.patience import PATIENCE_S
 from tests.process.changing_proc import ChangingProc
 from tests.process.mesh import Mesh, bindings_per_uid
@@ -42,7 +44,7 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 PER_NODE = pytest.mark.skipif(not os.environ.get("ROLLOUTS"), reason="a minute or two: make test-rollouts")
 KEYS = Keys()
 NODES, CPUS, MEMORY_GIB = 6, 32, 128
-LATENCY_MS, GPUS = (5, 25, 60), (8, 4)
+LATENCY_MS, GPUS, POOLS = (5, 25, 60), (8, 4), ("large", "small")
 """Of the nodes, in turn."""
 ROLLOUT = [
     "--rollout-window-s", "0.4", "--rollout-min-samples", "8", "--rollout-good-windows", "1",
@@ -92,6 +94,13 @@ def spoiled(file: WeightsFile) -> WeightsFile:
     arrays = {name: -array if name.startswith(last) else array for name, array in file.arrays.items()}
     card = msgspec.structs.replace(file.card, version=file.card.version + 1)
     return decode(encode(WeightsFile(arrays, card)), policy=file.card.policy)
+
+
+def with_pools(shared: WeightsFile, own: WeightsFile) -> WeightsFile:
+    """``shared``, and for the nodes of each pool, which are all there are, a network as that of ``own``."""
+    file = with_networks(shared, {pool: number for number, pool in enumerate(POOLS, 1)}, {1: own, 2: own})
+    card = msgspec.structs.replace(file.card, version=own.card.version + 1)
+    return decode(encode(WeightsFile(file.arrays, card)), policy=shared.card.policy)
 
 
 class Kubelets:
@@ -234,7 +243,12 @@ async def add_nodes(mesh: Mesh, names: Sequence[str]) -> None:
         latency = str(LATENCY_MS[number % len(LATENCY_MS)])
         gpus = {GPU_MILLI: str(1000 * GPUS[number % len(GPUS)])}
         patches = {
-            "": {"metadata": {"annotations": {"conclave.io/latency-ms": latency}}},
+            "": {
+                "metadata": {
+                    "annotations": {"conclave.io/latency-ms": latency},
+                    "labels": {"pool": POOLS[number % len(POOLS)]},
+                }
+            },
             "/status": {"status": {"allocatable": gpus, "capacity": gpus}},
         }
         for part, patch in patches.items():
@@ -278,6 +292,8 @@ async def test_each_policy_is_rolled_out_live_and_a_spoiled_copy_withdrawn(tmp_p
         await mesh.until(lambda pointer: pointer.active == BUILT_IN)
         for name, demand in DEMANDS.items():
             sound, other = shipped(name), spoiled(shipped(name))
+            if name == "marl-dqn":
+                sound, other = with_pools(sound, sound) if per_node else sound, with_pools(sound, other)
             async with mesh.pods(demand):
                 await mesh.put(reference(sound), Stage.SHADOW, sound)
                 promoted = await mesh.until(lambda pointer: pointer.candidate is None)

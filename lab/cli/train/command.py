@@ -72,6 +72,7 @@ FILE = click.Path(path_type=Path)
     "--algorithm", type=click.Choice(["dqn", "double", "distributional", "ppo"]),
     help="What ee, el, lb, marl-dqn learn by; default: what their recipe found best.",
 )  # fmt: skip
+@click.option("--per", metavar="LABEL", help="marl-dqn on --cluster: a network for the nodes of each value of LABEL.")
 def train(
     policy: str,
     seeds: str | None,
@@ -92,6 +93,7 @@ def train(
     prometheus_token_file: Path | None,
     cluster: Path | None,
     algorithm: str | None,
+    per: str | None,
     **of_karma: str | int | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
@@ -115,6 +117,7 @@ def train(
         "--workers": workers, "--ray": ray, "--steps": steps, "--mixture": mixture, "--reward": reward,
         "--prometheus": prometheus, "--prometheus-token-file": prometheus_token_file, "--series": series,
         "--topology": topology, "--trace": trace, "--twin": twin, "--cluster": cluster, "--algorithm": algorithm,
+        "--per": per,
     }  # fmt: skip
     passed_on |= {f"--{name.replace('_', '-')}": value for name, value in of_karma.items()}
     for flag, value in passed_on.items():

@@ -1,4 +1,5 @@
-"""Q-networks of the thesis' scheduler in torch: shared by all agents, one per node, and the central baseline's.
+"""Q-networks of the thesis' scheduler in torch: shared by all agents, one per node or class of nodes, and the central
+baseline's.
 
 Exported arrays carry the names that ``shared.policy.networks`` runs (``l0.w`` [in, out]). The agents' networks answer
 ``per_agent(s)`` [batch, nodes, 2]; their ``forward`` is the value of each joint action under value decomposition
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lab.learner.training.quantiles import QUANTILES
+from shared.policy.marl.class_networks import SHARED, joined, split
 from shared.policy.marl.policy import ACCEPT, REJECT
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -102,6 +104,39 @@ class QuantileStack(LinearStack):
         )
 
 
+class ClassStacks(nn.Module):
+    """The shared MLP and ``classes`` others, each for its nodes: ``x`` [..., in + 1] says last by which number."""
+
+    def __init__(self, sizes: Sequence[int], *, classes: int, seed: int = 0) -> None:
+        super().__init__()
+        self.stacks = nn.ModuleList(LinearStack(sizes, seed=seed) for _ in range(classes + 1))
+        self.outputs = sizes[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out]."""
+        seen, numbers = x[..., :-1], x[..., -1]
+        found = torch.zeros(*numbers.shape, self.outputs)
+        for number, stack in enumerate(self.stacks):
+            mine = numbers == number
+            found[mine] = stack(seen[mine])
+        return found
+
+    def arrays(self) -> Arrays:
+        """The parameters as those of one file."""
+        return joined({number: _stack(stack).arrays() for number, stack in enumerate(self.stacks)})
+
+    def load(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over exported arrays; a class of which there are none begins as the shared one."""
+        networks = split(arrays)
+        for number, stack in enumerate(self.stacks):
+            _stack(stack).load(networks.get(number, networks[SHARED]))
+
+
+def _stack(module: nn.Module) -> LinearStack:
+    assert isinstance(module, LinearStack)
+    return module
+
+
 class MonotonicMixer(nn.Module):
     """QMIX (Rashid et al. 2018): the team's value rises with every agent's, by weights that are functions
     of the state, here the mean of the agents' inputs. For exactly ``agents`` agents."""
@@ -123,8 +158,9 @@ class MonotonicMixer(nn.Module):
 
 
 class AgentsNetwork(nn.Module):
-    """Two values per agent: all agents share one network, or with ``nodes`` each has its own. ``mixed``: so many agents
-    are mixed into a team's value; None: they are not. ``quantiles``: of each value there are as many."""
+    """Two values per agent: all agents share one network, or with ``nodes`` each has its own, or with ``classes`` each
+    of so many classes of nodes. ``mixed``: so many agents are mixed into a team's value; None: they are not.
+    ``quantiles``: of each value there are as many."""
 
     def __init__(
         self,
@@ -134,9 +170,14 @@ class AgentsNetwork(nn.Module):
         mixed: int | None = None,
         seed: int = 0,
         quantiles: bool = False,
+        classes: int = 0,
     ) -> None:
         super().__init__()
-        self.stack = QuantileStack(sizes, seed=seed) if quantiles else LinearStack(sizes, copies=nodes, seed=seed)
+        self.stack: LinearStack | ClassStacks
+        if classes:
+            self.stack = ClassStacks(sizes, classes=classes, seed=seed)
+        else:
+            self.stack = QuantileStack(sizes, seed=seed) if quantiles else LinearStack(sizes, copies=nodes, seed=seed)
         self.mixer = None if mixed is None else MonotonicMixer(mixed, sizes[0], seed=seed)
 
     def mixed(self, q: Tensor, s: Tensor) -> Tensor:

@@ -19,10 +19,12 @@ from lab.environments.thesis import ThesisSettings
 from lab.learner.training.dqn import epsilon_greedy
 from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.thesis_session import Session
+from shared.policy.marl.class_networks import of_classes, run, split
 from shared.policy.marl.policy import ACCEPT, REJECT
 from shared.policy.marl.reward import BAND_UNIT, balance_potential, balance_reward, band_reward
 from shared.policy.marl.single_dqn import single_features
 from shared.policy.networks import Floats, Params, layer_count, mlp
+from shared.policy.weights import ClassNetworks
 
 Kind = Literal["shared", "per-node", "single"]
 Reward = Literal["band", "band+balance", "balance", "local-balance"]
@@ -45,6 +47,8 @@ class Episode:
     """The node is drawn by the softmax of what the nodes are wanted, as policy gradients need."""
     drawn: Drawn | None = None
     """Of a captured cluster: its nodes, pods and faults, in place of ``workload``."""
+    classes: ClassNetworks | None = None
+    """Which nodes have a network of their own; None: all share one."""
 
     def session(self) -> Session:
         """As it begins."""
@@ -64,17 +68,25 @@ class Played:
     mean_reward: float
 
 
-def state_of(kind: Kind, session: Session) -> Floats:
-    """float32 [nodes, features], or the centralised baseline's [inputs]."""
-    return single_features(session.observation(), session.store) if kind == "single" else session.features()
+def state_of(kind: Kind, session: Session, classes: ClassNetworks | None = None) -> Floats:
+    """float32 [nodes, features], or the centralised baseline's [inputs]; with ``classes`` of nodes last the number of
+    the network that judges each."""
+    if kind == "single":
+        return single_features(session.observation(), session.store)
+    seen = session.features()
+    if classes is None:
+        return seen
+    return np.column_stack((seen, of_classes(classes, session.env.table, np.arange(len(seen)))))
 
 
-def gains(kind: Kind, params: Params, state: Floats) -> Floats:
-    """float32 [nodes]: how much each node is wanted."""
+def gains(kind: Kind, params: Params, state: Floats, *, by_class: bool = False) -> Floats:
+    """float32 [nodes]: how much each node is wanted; ``by_class``: each by the network that its state names last."""
     layers = layer_count(params)
     if kind == "single":
         return mlp(params, state, layers)
-    if kind == "shared":
+    if by_class:
+        q = run(split(params), state[:, :-1], state[:, -1])
+    elif kind == "shared":
         q = mlp(params, state, layers)
     else:
         q = state
@@ -110,8 +122,8 @@ def play(episode: Episode, params: Params) -> Played:
     actions: list[int] = []
     before: list[NDArray[np.float64]] = []
     while not session.over:
-        state, mask = state_of(episode.kind, session), session.mask
-        wanted = gains(episode.kind, params, state)[None]
+        state, mask = state_of(episode.kind, session, episode.classes), session.mask
+        wanted = gains(episode.kind, params, state, by_class=episode.classes is not None)[None]
         if episode.sampled:
             # the greatest is then a draw of the softmax
             wanted = wanted + rng.gumbel(size=wanted.shape).astype(np.float32)

@@ -15,6 +15,7 @@ from lab.learner.training.runner import FIRST_TRAINING_SEED, Algorithm
 from shared.errors import ConfigError
 from shared.policy.marl.policy import NAME, PUBLISHED
 from shared.policy.marl.single_dqn import NAME as SINGLE
+from shared.policy.weights import ClassNetworks
 
 PER_NODE = "marl-dqn-per-node"
 """The switch: a network of its own for every node. Trained and compared, not shipped."""
@@ -69,6 +70,16 @@ class MarlSettings(DqnRunSettings):
     """What it learns by; "": what the recipe found best, ``double``."""
     cluster: str = ""
     """The digest of the captured cluster that it learns on; "": the thesis' experiment."""
+    per: str = ""
+    """A label of nodes: those of each of ``values`` have a network of their own; "": all share one."""
+    values: tuple[str, ...] = ()
+
+    @property
+    def classes(self) -> ClassNetworks | None:
+        """As the card says it; None: one network judges all nodes."""
+        if not self.per:
+            return None
+        return ClassNetworks(self.per, {value: place + 1 for place, value in enumerate(self.values)})
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -101,14 +112,16 @@ CLUSTER_RATE = 5e-4
 
 
 def settings_on(
-    policy: str, seed: int, rounds: int | None, *, nodes: int, cluster: str, algorithm: Algorithm
-) -> MarlSettings:
+    policy: str, seed: int, rounds: int | None, *, nodes: int, cluster: str, algorithm: Algorithm, per: str = "",
+    values: tuple[str, ...] = (),
+) -> MarlSettings:  # fmt: skip
     """Those for going on from the shipped weights on a captured cluster, ``nodes`` of which an episode has; by ``ppo``,
     which begins from nothing, as long as from nothing."""
     length = rounds or (ROUNDS if algorithm == "ppo" else CLUSTER_ROUNDS)
     settings = settings_for(policy, seed, length)
     return replace(
-        settings, nodes=nodes, cluster=cluster, algorithm=algorithm, episodes_per_round=8, exploration_share=0.6,
+        settings, nodes=nodes, cluster=cluster, algorithm=algorithm, per=per, values=values, episodes_per_round=8,
+        exploration_share=0.6,
         epsilon_begin=settings.epsilon_end, epsilon_end=0.1, blind_share=0.0, lags_s=(15.0, 15.0, 30.0),
         dqn=replace(settings.dqn, learning_rate=CLUSTER_RATE),
     )  # fmt: skip

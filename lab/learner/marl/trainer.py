@@ -20,6 +20,7 @@ from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
 from shared.errors import ConfigError
+from shared.policy.marl.policy import NAME
 from shared.policy.weights import shipped
 
 VERSION = 1
@@ -30,13 +31,18 @@ LIMITS = [
 ]
 SINGLE_LIMITS = ["a baseline, for exactly the number of nodes it was trained on"]
 COST = "imbalance on the days held back"
+MOST_CLASSES = 32
+"""Networks beside the shared one: with it they are 0.9 MB, of the 1.5 MB that etcd takes."""
+MOST_TOLD = 6
+"""Labels that an error names."""
 AnyRun = MarlRun | IppoRun
 
 
 def train_marl(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
     found = captured(request)
-    settings = [_settings(request, seed, found) for seed in request.seeds]
+    values = _values(request, found)
+    settings = [_settings(request, seed, found, values) for seed in request.seeds]
     if request.warm_up:
         taught = spelled(request.warm_up)
         settings = [replace(one, warm_up=taught, epsilon_begin=one.epsilon_end) for one in settings]
@@ -81,14 +87,43 @@ def train_marl(request: TrainRequest) -> None:
     )
 
 
-def _settings(request: TrainRequest, seed: int, found: Captured | None) -> MarlSettings:
+def _values(request: TrainRequest, found: Captured | None) -> tuple[str, ...]:
+    """Of the label that ``--per`` names: each is a class of nodes. Raises ``ConfigError``."""
+    label = request.per
+    if not label:
+        return ()
+    if found is None:
+        raise ConfigError("--per: classes of nodes are learned on a cluster; name its capture with --cluster")
+    if request.policy != NAME:
+        raise ConfigError(f"--per: {request.policy} has one network; leave it out, or train {NAME}")
+    if request.algorithm not in ("", "double"):
+        raise ConfigError(f"--per: by {request.algorithm} one network is learned; leave one of the two out")
+    nodes = found.cluster.cluster.nodes
+    having = [node.labels[label] for node in nodes if label in node.labels]
+    values = tuple(sorted(set(having)))
+    if not values:
+        known = sorted({key for node in nodes for key in node.labels})
+        told = f"they have {', '.join(known[:MOST_TOLD])}" if known else "they have none at all"
+        raise ConfigError(f"--per: no node of {found.name} has the label {label!r}; {told}")
+    if len(values) == 1 and len(having) == len(nodes):
+        raise ConfigError(f"--per: all nodes of {found.name} have {label}={values[0]}, one class; leave it out")
+    if len(values) > MOST_CLASSES:
+        raise ConfigError(
+            f"--per: {label!r} has {len(values)} values in {found.name}, of which {MOST_CLASSES} at most can have a"
+            " network; name a label that groups nodes"
+        )
+    return values
+
+
+def _settings(request: TrainRequest, seed: int, found: Captured | None, values: tuple[str, ...]) -> MarlSettings:
     if found is None:
         settings = settings_for(request.policy, seed, request.steps)
         return replace(settings, algorithm=request.algorithm)
     nodes = min(found.cluster.nodes, MOST_NODES)
     return settings_on(
-        request.policy, seed, request.steps, nodes=nodes, cluster=found.digest, algorithm=request.algorithm
-    )
+        request.policy, seed, request.steps, nodes=nodes, cluster=found.digest, algorithm=request.algorithm,
+        per=request.per, values=values,
+    )  # fmt: skip
 
 
 def _by_seed(finished: Sequence[AnyRun]) -> dict[str, float]:

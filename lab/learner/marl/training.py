@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lab.environments.thesis import ThesisSettings
 from lab.learner.marl.learner import AgentsLearner, QuantileAgentsLearner
-from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack, SingleNetwork
+from lab.learner.marl.networks import AgentsNetwork, Arrays, ClassStacks, LinearStack, SingleNetwork
 from lab.learner.marl.rollout import Episode, Played, merged, play
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from lab.learner.training.dqn import DqnLearner, UpdateStats
@@ -27,6 +28,7 @@ from lab.learner.training.replay import Field, transition_fields
 from lab.learner.training.runner import Report
 from lab.workers import Workers
 from lab.worlds.placement.captured_cluster import CapturedCluster
+from shared.policy.marl.class_networks import split
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.single_dqn import feature_names
 from shared.policy.weights import Card, WeightsFile, shipped
@@ -59,7 +61,8 @@ class MarlRun(DqnRun):
             first = dict(shipped(settings.policy).arrays)
         learner, self._stack = _networks(settings, len(self.features), first)
         rows = () if settings.kind == "single" else (settings.nodes,)
-        fields = transition_fields((*rows, len(self.features)), actions=settings.nodes)
+        columns = len(self.features) + (settings.classes is not None)
+        fields = transition_fields((*rows, columns), actions=settings.nodes)
         fields["r_t"] = Field(rows)
         super().__init__(settings.seed, learner, fields, settings.replay_capacity)
         self._workers = workers or Workers()
@@ -120,7 +123,11 @@ class MarlRun(DqnRun):
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
-        return WeightsFile(self.best, Card(policy=self.settings.policy, features=self.features, **card))
+        classes = self.settings.classes
+        networks = msgspec.UNSET if classes is None else classes
+        return WeightsFile(
+            self.best, Card(policy=self.settings.policy, features=self.features, networks=networks, **card)
+        )
 
     def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
         return list(self._workers.map(play_one, [(episode, params) for episode in episodes]))
@@ -170,7 +177,7 @@ class Ground:
             drawn = self.cluster.drawn(np.random.default_rng((seed, 9)), arrivals=ARRIVALS, most_nodes=s.nodes)
         return Episode(
             seed=seed, kind=s.kind, reward=s.reward, workload=workload, settings=settings, metrics=metrics,
-            epsilon=epsilon, discount=s.discount, drawn=drawn,
+            epsilon=epsilon, discount=s.discount, drawn=drawn, classes=s.classes,
         )  # fmt: skip
 
     def imbalance(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
@@ -180,7 +187,9 @@ class Ground:
 
     def imbalances(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> list[float]:
         """By episode."""
-        jobs = [(episode, arrays) for episode in (self._held_back if self.cluster is not None else self._seeded(seeds))]
+        classes = self.settings.classes if len(split(arrays)) > 1 else None  # those of others may be judged here too
+        episodes = self._held_back if self.cluster is not None else self._seeded(seeds)
+        jobs = [(replace(episode, classes=classes), arrays) for episode in episodes]
         return [played.imbalance for played in workers.map(play_one, jobs)]
 
     def _seeded(self, seeds: Sequence[int] | None) -> list[Episode]:
@@ -198,7 +207,9 @@ class Ground:
         return [Episode(number, drawn=one) for number, one in enumerate(drawn)]
 
 
-def _networks(settings: MarlSettings, inputs: int, begin: Arrays | None) -> tuple[DqnLearner, LinearStack]:
+def _networks(
+    settings: MarlSettings, inputs: int, begin: Arrays | None
+) -> tuple[DqnLearner, LinearStack | ClassStacks]:
     if settings.kind == "single":
         single = SingleNetwork((inputs, *settings.hidden, settings.nodes), seed=settings.seed)
         return DqnLearner(single, settings.dqn), single.stack
@@ -206,8 +217,9 @@ def _networks(settings: MarlSettings, inputs: int, begin: Arrays | None) -> tupl
     mixed = settings.nodes if settings.agents.mixing == "monotonic" else None
     quantiles = settings.algorithm == "distributional"
     agents = AgentsNetwork(
-        (inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed, quantiles=quantiles
-    )
+        (inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed, quantiles=quantiles,
+        classes=len(settings.values),
+    )  # fmt: skip
     if begin is not None:
         agents.stack.load(begin)
     dqn = replace(settings.dqn, double=settings.algorithm != "dqn") if settings.algorithm else settings.dqn

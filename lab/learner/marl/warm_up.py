@@ -14,7 +14,7 @@ import torch
 
 from lab.environments.thesis import ThesisSettings
 from lab.evaluation.decisions import Decisions, Example, collect, shared_best
-from lab.learner.marl.networks import AgentsNetwork, SingleNetwork
+from lab.learner.marl.networks import AgentsNetwork, LinearStack, SingleNetwork
 from lab.learner.marl.rollout import Episode, play, state_of
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from lab.learner.marl.training import WORKLOADS, MarlRun
@@ -104,6 +104,7 @@ def calibrate(network: AgentsNetwork | SingleNetwork, decisions: Decisions, *, l
 
     The ranking stays as it was (``scale_to``).
     """
+    assert isinstance(network.stack, LinearStack)
     with torch.no_grad():
         q = network.stack(torch.from_numpy(decisions.features))
         gain = q[..., ACCEPT] - q[..., REJECT] if isinstance(network, AgentsNetwork) else q

@@ -101,6 +101,8 @@ class TrainRequest:
     cluster: Path | None = None
     """A capture whose cluster is learned on; None: what the shipped weights learned on."""
     algorithm: Algorithm = ""
+    per: str = ""
+    """A label of nodes: those of each value learn a network of their own; "": all share one."""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -200,6 +202,7 @@ def trained_as(
     command += (f" --steps {steps}" if steps is not None else "") + " --out DIR"
     command += f" --warm-up {Path(request.warm_up).name}" if request.warm_up else ""
     command += f" --algorithm {request.algorithm}" if request.algorithm else ""
+    command += f" --per {shlex.quote(request.per)}" if request.per else ""
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")

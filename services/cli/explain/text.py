@@ -150,16 +150,25 @@ def _reasons(told: Json) -> Iterator[str]:
         return
     yield (
         f"  as the nodes stand, {told['policy']} gives {chosen['node']} {chosen['score']:.3g}"
-        f" (accept {chosen['q_accept']:.3g}, reject {chosen['q_reject']:.3g}), moved most by:"
+        f" (accept {chosen['q_accept']:.3g}, reject {chosen['q_reject']:.3g}{_network(chosen)}), moved most by:"
     )
     for moved in told["moved"]:
         yield f"      {_feature(moved, 'others on average')}"
     if second is not None:
         place = "behind" if told["ahead_by"] >= 0 else "ahead"
-        yield f"    best alternative: {second['node']}, {second['score']:.3g}, {abs(told['ahead_by']):.3g} {place}, by:"
+        yield (
+            f"    best alternative: {second['node']}, {second['score']:.3g}{_network(second)},"
+            f" {abs(told['ahead_by']):.3g} {place}, by:"
+        )
         for moved in told["decisive"]:
             yield f"      {_feature(moved, 'there')}"
     yield from _uses(told)
+
+
+def _network(candidate: Json) -> str:
+    """Which network judged the node, where classes of nodes have their own."""
+    name = candidate.get("network")
+    return f"; by the {'shared network' if name == 'shared' else f'network of {name}'}" if name else ""
 
 
 def _uses(told: Json) -> Iterator[str]:

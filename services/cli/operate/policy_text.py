@@ -142,7 +142,21 @@ def pointer_lines(pointer: Json | None) -> list[str]:
 
 def card_lines(card: Json) -> list[str]:
     """A card for people."""
-    return [f"{printable(key):<10}{json.dumps(value)}" for key, value in card.items()]
+    return [
+        line
+        for key, value in card.items()
+        for line in (_network_lines(value) if key == "networks" else [f"{printable(key):<10}{json.dumps(value)}"])
+    ]
+
+
+def _network_lines(told: Json) -> list[str]:
+    """Which network judges which nodes."""
+    label, by_number = told["label"], dict[int, list[str]]()
+    for value, network in sorted(told["values"].items()):
+        by_number.setdefault(network, []).append(f"{label}={value}")
+    lines = [f"{network}: nodes of {' or '.join(values)}" for network, values in sorted(by_number.items())]
+    told_lines = [*lines, "shared: all other nodes"]
+    return [f"{'networks' if not place else '':<10}{printable(line)}" for place, line in enumerate(told_lines)]
 
 
 def _because(pointer: Json) -> str:

@@ -120,10 +120,12 @@ def _without(table: NodeTable, row: int, pod: Pod) -> NodeTable:
 
 
 def _candidate(table: NodeTable, candidate: Candidate) -> dict[str, Any]:
-    return {
+    """``network``: of several, which one judged the node."""
+    told = {
         "node": table.names[candidate.row], "score": candidate.score, "q_accept": candidate.q_accept,
         "q_reject": candidate.q_reject,
     }  # fmt: skip
+    return told | ({"network": candidate.network} if candidate.network else {})
 
 
 def _moved(moved: Moved) -> dict[str, Any]:

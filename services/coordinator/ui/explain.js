@@ -92,14 +92,20 @@ function reasons(given) {
   const { chosen, runner_up: second } = given;
   return part(
     `How ${given.policy} sees it now`,
-    h("p", { class: "small soft" }, `${chosen.node} gets ${score(chosen.score)} (accept ${score(chosen.q_accept)}, reject ${score(chosen.q_reject)}). What moved that most, against the other nodes on average:`),
+    h("p", { class: "small soft" }, `${chosen.node} gets ${score(chosen.score)} (accept ${score(chosen.q_accept)}, reject ${score(chosen.q_reject)}${network(chosen)}). What moved that most, against the other nodes on average:`),
     effects(given.moved, "others"),
     second ? [
-      h("p", { class: "small soft" }, `Best alternative: ${second.node} with ${score(second.score)}, ${score(Math.abs(given.ahead_by))} ${given.ahead_by >= 0 ? "behind" : "ahead"}. What decides between the two:`),
+      h("p", { class: "small soft" }, `Best alternative: ${second.node} with ${score(second.score)}${network(second)}, ${score(Math.abs(given.ahead_by))} ${given.ahead_by >= 0 ? "behind" : "ahead"}. What decides between the two:`),
       effects(given.decisive, "there"),
     ] : null,
     uses(given.use),
   );
+}
+
+/** Which network judged the node, where classes of nodes have their own. */
+function network(candidate) {
+  const name = candidate.network;
+  return name ? `; by the ${name === "shared" ? "shared network" : `network of ${name}`}` : "";
 }
 
 /** Of the two nodes: what is in use, and whether that was measured, when and by whom, or is requested. */

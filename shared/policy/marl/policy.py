@@ -3,7 +3,8 @@
 The thesis' scheduler. Each agent's network gives Q(reject) and Q(accept) for its own node; it accepts when accepting
 is worth more, and its score is by how much. With weights trained as a value decomposition (docs/policies/marl-dqn.md)
 the node of the highest score is the best joint action, because exactly one agent gets the pod. All agents share one
-set of weights, so any number of nodes will do. Inference in numpy; it refuses to train.
+set of weights, so any number of nodes will do; a class of nodes may have a network of its own beside it
+(``class_networks``). Inference in numpy; it refuses to train.
 
 Network delay was noise in training and in no reward, so the network is shown none (ADR 0071): shown a node farther away
 than it had ever seen, it took it for a better one. What delay costs stands outside of it (``delay_cost``).
@@ -16,9 +17,10 @@ from collections.abc import Callable
 import numpy as np
 
 from shared.errors import ConfigError
+from shared.policy.marl.class_networks import SHARED, Networks, of_classes
 from shared.policy.marl.features import DELAY_UNIT_MS, FEATURES, OUTRANKED, Observer
 from shared.policy.marl.reward import band_now
-from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
+from shared.policy.networks import Floats
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, inputs_fault
@@ -63,16 +65,7 @@ class MarlDqn:
         self.name = weights.card.policy
         if self.name == PUBLISHED:
             self.most_rank_cost = 0.0
-        self._params = weights.arrays
-        self._layers = layer_count(weights.arrays)
-        if fault := mlp_fault(weights.arrays):
-            raise ConfigError(f"weights of {NAME}: {fault}; train again")
-        first, last = self._params.get("l0.w"), self._params.get(f"l{self._layers - 1}.w")
-        if first is None or last is None or first.shape[0] != len(FEATURES) or last.shape[1] != ACCEPT + 1:
-            raise ConfigError(
-                f"weights of {NAME}: they are for {None if first is None else first.shape[0]} inputs, this release has "
-                f"{len(FEATURES)} and two actions; train again, or use the release that wrote them"
-            )
+        self._networks = Networks(weights, len(FEATURES), ACCEPT + 1)
         if fault := inputs_fault(weights.card, FEATURES):
             raise ConfigError(
                 f"weights of {NAME}: made for inputs that this release does not give ({fault}); "
@@ -97,15 +90,26 @@ class MarlDqn:
         self.observer.store = supplies.store
 
     def features(self, observation: Observation) -> Floats:
-        """float32 [rows, len(feature_names)]: what each row's agent sees."""
-        return self.observer.ranked(observation.table, observation.pod_class, observation.rows)
+        """float32 [rows, len(feature_names)]: what each row's agent sees; where classes of nodes have networks, last
+        the number of the one that judges it."""
+        seen = self.observer.ranked(observation.table, observation.pod_class, observation.rows)
+        classes = self._networks.classes
+        if classes is None:
+            return seen
+        return np.column_stack((seen, of_classes(classes, observation.table, observation.rows)))
+
+    @property
+    def network_named(self) -> Callable[[Floats], str] | None:
+        """The name of the network that judges a row of ``features``; None: there is but one."""
+        classes = self._networks.classes
+        return None if classes is None else lambda row: self._networks.names[int(row[-1])]
 
     def q_values(self, features: Floats) -> Floats:
         """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``, the latter less what its delay costs
         and what it takes from pods of higher priority."""
         seen = features[:, : self.inputs].copy()
         seen[:, DELAY] = 0.0
-        q = mlp(self._params, seen, self._layers)
+        q = self._networks(seen, SHARED if self._networks.classes is None else features[:, -1])
         q[:, ACCEPT] -= delay_cost(features[:, DELAY] * DELAY_UNIT_MS, self.most_delay_cost)
         q[:, ACCEPT] -= self.most_rank_cost * features[:, self.inputs]
         return q

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -26,8 +27,10 @@ from lab.learner.marl.training import MarlRun
 from lab.learner.training import captured
 from lab.learner.training.runner import ALGORITHMS
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
+from shared.policy.marl.class_networks import split
+from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import load_policy
-from shared.policy.weights import decode, digest, encode, shipped
+from shared.policy.weights import ClassNetworks, decode, digest, encode, shipped
 from tests.captures import make_capture, with_gpus
 from twin.model.capture import Capture
 from twin.model.capture import encode as written
@@ -210,6 +213,82 @@ def test_what_does_not_go_with_a_cluster_is_refused_in_one_line(
     assert code == 2
     (line,) = said.splitlines()
     assert told in line
+    assert not (tmp_path / "out").exists()
+
+
+def pooled(capture: Capture) -> Capture:
+    """Its first node has a label that the second one lacks."""
+    first, *others = capture.nodes
+    labels = {**(first.metadata.labels or {}), "pool": "large"}
+    nodes = [msgspec.structs.replace(first, metadata=msgspec.structs.replace(first.metadata, labels=labels)), *others]
+    return msgspec.structs.replace(capture, nodes=nodes)
+
+
+def test_a_class_of_nodes_learns_from_its_own_nodes_alone() -> None:
+    """From the shared network on; that of a class without nodes stays as it."""
+    cluster = cluster_of(pooled(make_capture(pods=150)), "c")
+    settings = agents.settings_on(
+        "marl-dqn", 1000, 2, nodes=2, cluster="sha256:c", algorithm="", per="pool", values=("large", "nobody")
+    )
+    settings = replace(settings, episodes_per_round=2, updates_per_round=10, validate_every=1)
+    whole, first, resumed = (MarlRun(settings, None, cluster) for _ in range(3))
+    list(whole.run())
+    ours, found = shipped("marl-dqn").arrays, split(whole.averaged)
+    moved = {
+        number: not all(np.allclose(array, ours[name], atol=1e-6) for name, array in arrays.items())
+        for number, arrays in found.items()
+    }
+    assert moved == {0: True, 1: True, 2: False}
+    assert not np.allclose(found[0]["l0.w"], found[1]["l0.w"])
+    before, after = (whole.ground.imbalance(one, whole._workers) for one in (dict(ours), dict(whole.best)))
+    assert after == whole.best_imbalance <= before
+    steps = first.run()
+    assert [next(steps).step, next(steps).step] == [0, 1]
+    steps.close()
+    resumed.set_state(first.get_state())
+    list(resumed.run())
+    assert all(np.array_equal(array, resumed.averaged[name]) for name, array in whole.averaged.items())
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_one_file_holds_all_networks_where_they_are_clearly_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    monkeypatch.setattr(captured, "clearly_better", lambda before, after: better)
+    file, out = capture_file(tmp_path, pooled(make_capture(pods=150))), tmp_path / "out"
+    code, told = trained("marl-dqn", "--cluster", file, "--per", "pool", "--steps", 1, "--out", out)
+    assert code == 0, told
+    data = (out / "marl-dqn.npz").read_bytes()
+    policy, card = load_policy("marl-dqn", data=data, sha256=digest(data)), decode(data, policy="marl-dqn").card
+    assert isinstance(policy, MarlDqn)
+    if better:
+        assert card.networks == ClassNetworks("pool", {"large": 1})
+        assert card.trained["command"].endswith("--per pool --cluster mine.json.gz")
+    else:
+        assert (card.networks, policy.network_named) == (msgspec.UNSET, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("marl-dqn", "--per", "rack"), "--per: no node of mine.json.gz has the label 'rack'; they have kubernetes.io"),
+        (("marl-dqn", "--per", "zone"), "--per: all nodes of mine.json.gz have zone=z, one class; leave it out"),
+        (("marl-dqn", "--per", "pool", "--algorithm", "ppo"), "--per: by ppo one network is learned"),
+        (("lb", "--per", "pool"), "--per: lb has one network for all nodes"),
+    ],
+)
+def test_classes_that_cannot_be_learned_are_refused_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    capture = make_capture(pods=150)
+    for node in capture.nodes:
+        assert node.metadata.labels is not None
+        node.metadata.labels["zone"] = "z"
+    code, said = trained(*words, "--cluster", capture_file(tmp_path, capture), "--out", tmp_path / "out")
+    (line,) = said.splitlines()
+    assert (code, told in line) == (2, True), line
+    code, said = trained("marl-dqn", "--per", "pool", "--out", tmp_path / "out")
+    assert (code, "--per: classes of nodes are learned on a cluster" in said) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from msgspec.structs import replace
@@ -22,8 +22,9 @@ from tests.builders import make_node, make_pod
 NODES, WORKLOADS = 12, 6
 
 
-def unlike_nodes(*, gpus: bool = False) -> list[Node]:
-    """No two alike; of several latencies, and with GPUs of two models where told."""
+def unlike_nodes(*, gpus: bool = False, pools: Sequence[str] = ()) -> list[Node]:
+    """No two alike; of several latencies, and with GPUs of two models where told. ``pools``: of the nodes in turn, one
+    in each turn is in none."""
     found = []
     for number in range(NODES):
         cpu, memory = 8000 + 137 * number * (1 + 2 * (number % 2)), 16_000 + 911 * (number * 5 % NODES)
@@ -31,6 +32,8 @@ def unlike_nodes(*, gpus: bool = False) -> list[Node]:
         if gpus and number % 3:
             node = node.label(**{GPU_MODEL_LABEL: "A" if number < NODES // 2 else "B"})
             node.json["status"]["allocatable"][GPU_MILLI] = "8000" if number % 2 else "4000"
+        if pools and (turn := number % (len(pools) + 1)):
+            node = node.label(pool=pools[turn - 1])
         found.append(replace(node.node(), latency_us=5000 * (number * 7 % NODES)))
     return found
 
@@ -57,11 +60,11 @@ def sample_of(rng: Random, node: Node) -> NodeSample:
 
 def lost_by(
     agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 60, gpus: bool = False,
-    settings: CoreSettings | None = None, measured: bool = False,
+    settings: CoreSettings | None = None, measured: bool = False, pools: Sequence[str] = (),
 ) -> list[float]:  # fmt: skip
     """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``). ``measured``: of every
     third node after every fifth pod, whatever its requests."""
-    nodes = unlike_nodes(gpus=gpus)
+    nodes = unlike_nodes(gpus=gpus, pools=pools)
     world = MeshWorld(nodes, Agents.parse(agents), make, ref, seed=seed, settings=settings)
     judge, rng, lost = Judge(world, make), Random(seed), list[float]()
     for number in range(pods):

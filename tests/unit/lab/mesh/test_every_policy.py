@@ -14,10 +14,14 @@ from services.coordinator.core.state import CoreSettings
 from shared.plugins import policy_maker
 from shared.policy import registry
 from shared.policy.deepsets.policy import DeepSetsPolicy
+from shared.policy.marl.policy import MarlDqn
+from shared.policy.networks import layer_count
 from shared.policy.observation import Verdicts
-from shared.policy.registry import POLICIES, bring, make_policy, ref_of
+from shared.policy.registry import POLICIES, bring, make_policy, ref_of, reference
+from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.scheduling.cycle.profile import Profile
 from shared.scheduling.state.node_table import NodeTable
+from tests.marl_weights import with_networks
 from tests.unit.lab.mesh.scene import lost_by
 
 AGENTS = ("1", "2", "4", PER_NODE)
@@ -46,6 +50,22 @@ def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, a
     gpus = name in OF_GPUS or "frag" in name
     lost = [lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus) for seed in (1, 2)]
     assert np.mean(lost) <= REGRET
+
+
+@pytest.mark.parametrize("agents", AGENTS)
+def test_so_it_is_where_classes_of_nodes_have_networks_of_their_own(agents):
+    """Each with a taste of its own; the shared one judges every third node."""
+    own = {number: tasting(shipped("marl-dqn"), -number) for number in (1, 2)}
+    file = decode(encode(with_networks(shipped("marl-dqn"), {"a": 1, "b": 2, "gone": 1}, own)), policy="marl-dqn")
+    lost = [lost_by(agents, lambda: MarlDqn(file), reference(file), seed=seed, pools=("a", "b")) for seed in (1, 2)]
+    assert np.mean(lost) <= REGRET
+
+
+def tasting(file: WeightsFile, sign: int) -> WeightsFile:
+    last = f"l{layer_count(file.arrays) - 1}."
+    arrays = {name: array * np.float32(0.5 * sign) if name.startswith(last) else array
+              for name, array in file.arrays.items()}  # fmt: skip
+    return WeightsFile(arrays, file.card)
 
 
 @pytest.mark.usefixtures("_brought")

@@ -22,7 +22,7 @@ from shared.policy.weights import WeightsFile, decode, encode
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import Transition
 from tests.builders import make_node
-from tests.marl_weights import weights
+from tests.marl_weights import weights, with_networks
 
 
 def trainer(**changes) -> OnlineTrainer:
@@ -41,6 +41,14 @@ def lived(count: int, seed: int = 1) -> list[Transition]:
         action = int(rng.integers(2))
         found.append(Transition(state.tolist(), action, -state[place] * action, state.tolist()))
     return found
+
+
+def test_from_weights_with_networks_of_classes_it_does_not_go_on_and_says_so():
+    online = trainer()
+    online.add(lived(200))
+    base = with_networks(weights(), {"large": 1}, {1: weights()})
+    with pytest.raises(ConfigError, match="nodes of each pool have a network of their own, which are learned by"):
+        online.train(base, updates=1, version=7, data="test")
 
 
 def test_from_weights_that_prefer_the_fullest_node_it_learns_to_prefer_the_emptiest():

@@ -15,11 +15,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from services.cli.operate.policy_text import card_lines
 from shared.policy.weights import MAX_BYTES, WeightsFile, decode, digest, encode, shipped, shipped_names
 from shared.runtime.records import policy_changes as changes
 from shared.runtime.records.admin import read_audit
 from shared.runtime.records.policies import get_weights, read_pointer
 from tests.hostile_weights import bomb
+from tests.marl_weights import with_networks
 from tests.unit.services.coordinator.http.api_world import KEYS, Answered, ApiWorld, api_world
 
 PATH = "/v1/policies/weights"
@@ -124,6 +126,20 @@ async def test_bad_weights_get_one_line_and_a_stable_code_and_the_policy_in_use_
     assert len(refused.json["message"]) < 512  # whole, with its remedy
     assert (await read_pointer(world.store, KEYS)).pointer == before
     assert (await world.store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+async def test_networks_that_the_card_does_not_fit_are_refused_in_one_line_too(world: ApiWorld) -> None:
+    file = shipped("marl-dqn")
+    bad = with_networks(file, {"large": 2}, {1: file})
+    refused = await send(world, encode(bad), "marl-dqn", stage="active")
+    assert (refused.status, refused.code) == (422, "weights_invalid")
+    assert "networks: network 2 is named and has no arrays 'c2.*'" in refused.json["message"]
+    good = encode(with_networks(file, {"large": 1}, {1: file}))
+    answered = await send(world, good, "marl-dqn")
+    card = (await world.ask("GET", f"/v1/policies/{answered.json['pointer']['candidate']['sha256']}/card")).json["card"]
+    assert card["networks"] == {"label": "pool", "values": {"large": 1}}
+    told = "\n".join(card_lines(card))
+    assert "\nnetworks  1: nodes of pool=large\n          shared: all other nodes\n" in told
 
 
 async def test_another_digest_than_was_said_is_refused(world: ApiWorld) -> None:

@@ -17,7 +17,7 @@ from shared.policy.registry import make_policy, ref_of
 from shared.scheduling.cycle.profile import Profile
 from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
-from tests.marl_weights import weights
+from tests.marl_weights import weights, with_networks
 from tests.unit.services.coordinator.scene import Scene
 
 
@@ -41,6 +41,22 @@ def test_a_pending_pods_best_node_and_what_moved_it() -> None:
     assert (told["policy"], told["chosen"]["node"], told["runner_up"]["node"]) == ("marl-dqn@1", "n0", "n2")
     assert told["ahead_by"] > 0
     assert [moved["feature"] for moved in told["moved"]] == ["requested_above_mean"]
+
+
+def test_where_classes_of_nodes_have_networks_it_is_told_which_of_them_judged() -> None:
+    made = scene()
+    made.add_node(make_node("n3").allocatable(cpu="10", memory="10Gi").label(pool="large").node())
+    made.run()
+    file = with_networks(weights(), {"large": 1, "huge": 1}, {1: weights()})
+    told = reasons(made.core, make_pod("p").cpu("1").memory("1Gi").pod(), MarlDqn(file))
+    assert told is not None
+    by_node = {told[one]["node"]: told[one]["network"] for one in ("chosen", "runner_up")}
+    assert by_node == {"n0": "shared", "n3": "pool in (huge, large)"}
+    assert {moved["feature"] for moved in (*told["moved"], *told["decisive"])} == {"requested_above_mean"}
+    lines = "\n".join(lines_of({"pod": "a/p", "state": "pending", "summary": "waits", "reasons": told}))
+    assert "; by the network of pool in (huge, large)" in lines
+    assert "; by the network of shared" not in lines
+    assert "; by the shared network" in lines
 
 
 def test_a_bound_pod_is_judged_as_if_it_were_not_on_its_node_yet() -> None:
