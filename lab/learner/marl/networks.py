@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lab.learner.training.quantiles import QUANTILES
+from lab.algorithms.dqn import QUANTILES
 from shared.policy.marl.policy import ACCEPT, REJECT
 
 Arrays = dict[str, NDArray[np.float32]]
