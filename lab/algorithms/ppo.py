@@ -1,8 +1,9 @@
 """Proximal policy optimisation with masks: the advantages of a roll-out, then some epochs of clipped steps over it.
 
 The policy is a softmax over the allowed actions. ``advantages``, ``surrogate`` and ``learn`` are what every trainer
-that learns this way runs; it brings the networks and says what they make of a batch (``Judged``). ``PpoLearner`` is the
-plain case, an actor and a critic over transitions. Leading axes are the steps, then the agents where there are several.
+that learns this way runs; it brings the networks and says what they make of a batch (``Evaluated``). ``PpoLearner`` is
+the plain case, an actor and a critic over transitions. Leading axes are the steps, then the agents where there are
+several.
 
 Sources: Schulman et al. 2017 (PPO), Schulman et al. 2016 (generalised advantages), Huang and Ontanon 2022 (masks), de
 Witt et al. 2020 (agents that each learn from their own reward).
@@ -60,7 +61,7 @@ class Weighing(Protocol):
     def value_weight(self) -> float: ...
 
 
-class Judged(NamedTuple):
+class Evaluated(NamedTuple):
     """A batch as the networks see it now: the log probability of what was done, the policy's mean entropy, values."""
 
     log_p: Tensor
@@ -130,7 +131,7 @@ def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor
 
 
 def learn(
-    judge: Callable[[Tensor], Judged], log_p: Tensor, advantage: Tensor, wanted: Tensor, settings: Weighing,
+    judge: Callable[[Tensor], Evaluated], log_p: Tensor, advantage: Tensor, wanted: Tensor, settings: Weighing,
     step: Callable[[Tensor], float], rng: np.random.Generator, *, batch: int, axis: int = 0,
 ) -> list[Stepped]:  # fmt: skip
     """Epochs of clipped steps over one roll-out, ``batch`` places of ``axis`` at a time in random order.
@@ -183,10 +184,10 @@ class PpoLearner:
         s = self.settings
         t = {name: torch.from_numpy(array) for name, array in rolled.items()}
 
-        def judge(at: Tensor) -> Judged:
+        def judge(at: Tensor) -> Evaluated:
             states, masks = t["s_tm1"][at], t["mask_tm1"][at]
             log_all = masked(self.actor(states, masks), masks)
-            return Judged(self._done(log_all, t["a_tm1"][at]), entropy_of(log_all), self.critic(states, masks))
+            return Evaluated(self._done(log_all, t["a_tm1"][at]), entropy_of(log_all), self.critic(states, masks))
 
         with torch.no_grad():
             log_p = self._done(masked(self.actor(t["s_tm1"], t["mask_tm1"]), t["mask_tm1"]), t["a_tm1"])

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lab.algorithms.ppo import FORBIDDEN, Judged, advantages_of_cut, entropy_of, learn, masked, normalised, taken
+from lab.algorithms.ppo import FORBIDDEN, Evaluated, advantages_of_cut, entropy_of, learn, masked, normalised, taken
 from lab.autoscaling.episode import Setup
 from lab.autoscaling.policies import BASELINE, make
 from lab.learner.autoscaling.episodes import (
@@ -188,10 +188,10 @@ class AwareRun(PpoRun[Trajectory]):
         gained = _stacked([one.astype(np.float32) for one in gains])
         returns, advantage, log_p = gained + torch.from_numpy(values).float(), normalised(gained), log_p.float()
 
-        def judge(at: Tensor) -> Judged:
+        def judge(at: Tensor) -> Evaluated:
             logits, value = self.network(rows[:, at])
             log_all = masked(logits, masks[:, at])
-            return Judged(taken(log_all, actions[:, at]), entropy_of(log_all), value)
+            return Evaluated(taken(log_all, actions[:, at]), entropy_of(log_all), value)
 
         found = learn(judge, log_p, advantage, returns, s, self.descend, self._rng, batch=s.batch_episodes, axis=1)
         means = np.mean([(one.entropy, one.value_loss) for one in found], axis=0).tolist()

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.algorithms.ppo import FORBIDDEN, Judged, advantages_of_cut, entropy_of, learn, masked, normalised, taken
+from lab.algorithms.ppo import FORBIDDEN, Evaluated, advantages_of_cut, entropy_of, learn, masked, normalised, taken
 from lab.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPISODES
 from lab.autoscaling.envelope import envelope
 from lab.autoscaling.episode import Setup
@@ -199,9 +199,9 @@ class KarmaRun(PpoRun[Rollout]):
         returns = flat([(gain + value).astype(np.float32) for gain, value in zip(gains, values, strict=True)])
         advantage, log_p = normalised(flat([gain.astype(np.float32) for gain in gains])), log_p.float()
 
-        def judge(at: Tensor) -> Judged:
+        def judge(at: Tensor) -> Evaluated:
             log_all = masked(self.actor(rows[at]), masks[at])
-            return Judged(taken(log_all, actions[at]), entropy_of(log_all), self.critic(both[at]).squeeze(-1))
+            return Evaluated(taken(log_all, actions[at]), entropy_of(log_all), self.critic(both[at]).squeeze(-1))
 
         found = learn(judge, log_p, advantage, returns, s, self.descend, self._rng, batch=s.batch_size)
         means = np.mean([(one.entropy, one.clipped, one.value_loss) for one in found], axis=0).tolist()
