@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import torch
 
+from lab.algorithms.dqn import DqnLearner, DqnSettings
 from lab.learner.marl.networks import SingleNetwork
-from lab.learner.training.dqn import DqnLearner, DqnSettings
 from lab.learner.training.replay import ReplayBuffer, transition_fields
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp

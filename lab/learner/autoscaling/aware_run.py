@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lab.algorithms.ppo import FORBIDDEN, Evaluated, advantages_of_cut, entropy_of, learn, masked, normalised, taken
 from lab.autoscaling.episode import Setup
 from lab.autoscaling.policies import BASELINE, make
 from lab.learner.autoscaling.episodes import (
@@ -33,7 +34,6 @@ from lab.learner.autoscaling.episodes import (
     training_setup,
 )
 from lab.learner.autoscaling.graphs import drawn_graph
-from lab.learner.autoscaling.ppo import FORBIDDEN, advantages, normalised, surrogate
 from lab.learner.autoscaling.ppo_run import PpoRun
 from lab.learner.autoscaling.rollout import drawn
 from lab.learner.autoscaling.rounds import check_rounds
@@ -179,23 +179,23 @@ class AwareRun(PpoRun[Trajectory]):
     def learn(self, played: list[Trajectory]) -> dict[str, float]:
         """Epochs of clipped updates, back through whole episodes."""
         s = self.settings
-        rows, masks, taken, log_p = (
+        rows, masks, actions, log_p = (
             _stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken", "log_p")
         )
         with torch.no_grad():
             values = self.network(rows)[1].double().numpy()
-        gains = [advantages(one.rewards, values[:, at], s.discount, s.trace) for at, one in enumerate(played)]
+        gains = [advantages_of_cut(one.rewards, values[:, at], s.discount, s.trace) for at, one in enumerate(played)]
         gained = _stacked([one.astype(np.float32) for one in gains])
         returns, advantage, log_p = gained + torch.from_numpy(values).float(), normalised(gained), log_p.float()
-        told: list[tuple[float, float]] = []
-        for _ in range(s.epochs):
-            for at in self.batches(len(played), s.batch_episodes):
-                logits, value = self.network(rows[:, at])
-                gain, entropy, _ = surrogate(logits, masks[:, at], taken[:, at], log_p[:, at], advantage[:, at], s.clip)
-                value_loss = (value - returns[:, at]).pow(2).mean()
-                self.descend(s.value_weight * value_loss - gain - s.entropy * entropy)
-                told.append((float(entropy.detach()), float(value_loss.detach())))
-        return dict(zip(("train/entropy", "train/value_loss"), np.mean(told, axis=0).tolist(), strict=True))
+
+        def judge(at: Tensor) -> Evaluated:
+            logits, value = self.network(rows[:, at])
+            log_all = masked(logits, masks[:, at])
+            return Evaluated(taken(log_all, actions[:, at]), entropy_of(log_all), value)
+
+        found = learn(judge, log_p, advantage, returns, s, self.descend, self._rng, batch=s.batch_episodes, axis=1)
+        means = np.mean([(one.entropy, one.value_loss) for one in found], axis=0).tolist()
+        return dict(zip(("train/entropy", "train/value_loss"), means, strict=True))
 
 
 def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) -> Trajectory:

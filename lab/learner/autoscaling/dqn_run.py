@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.algorithms.dqn import DqnLearner, DqnSettings, epsilon_greedy
 from lab.autoscaling.episode import Setup, World
 from lab.learner.autoscaling.episodes import (
     EPISODES_OF_A_SEED,
@@ -27,7 +28,6 @@ from lab.learner.autoscaling.episodes import (
 )
 from lab.learner.autoscaling.rounds import RoundsRun, check_rounds
 from lab.learner.marl.networks import SingleNetwork
-from lab.learner.training.dqn import DqnLearner, DqnSettings, epsilon_greedy
 from lab.learner.training.dqn_run import DqnRun, DqnRunSettings, LinearSchedule
 from lab.learner.training.replay import transition_fields
 from lab.workers import Workers

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lab.learner.autoscaling.ppo import check_finite
+from lab.algorithms.descent import descend
 from lab.learner.autoscaling.rounds import RoundSettings, RoundsRun
 
 
@@ -99,11 +99,7 @@ class PpoRun(RoundsRun, Generic[Episode]):
         """All numbers below ``length`` in random order, ``size`` at a time."""
         return torch.split(torch.from_numpy(self._rng.permutation(length)), size)
 
-    def descend(self, loss: Tensor) -> None:
+    def descend(self, loss: Tensor) -> float:
         """One gradient step; each network's gradient is cut by itself. Raises ``TrainingDiverged``."""
-        check_finite(loss, self._name)
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for network in self._networks.values():
-            nn.utils.clip_grad_norm_(network.parameters(), self.settings.max_gradient)
-        self._optimiser.step()
+        parts = [network.parameters() for network in self._networks.values()]
+        return descend(loss, self._optimiser, parts, self.settings.max_gradient, self._name)

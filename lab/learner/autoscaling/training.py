@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from lab.algorithms.ppo import FORBIDDEN, Evaluated, advantages_of_cut, entropy_of, learn, masked, normalised, taken
 from lab.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPISODES
 from lab.autoscaling.envelope import envelope
 from lab.autoscaling.episode import Setup
@@ -33,7 +35,6 @@ from lab.learner.autoscaling.episodes import (
     default_world,
     training_setup,
 )
-from lab.learner.autoscaling.ppo import FORBIDDEN, advantages, flat, normalised, surrogate
 from lab.learner.autoscaling.ppo_run import PpoRun
 from lab.learner.autoscaling.rollout import Rollout, play
 from lab.learner.autoscaling.rounds import check_rounds
@@ -187,23 +188,23 @@ class KarmaRun(PpoRun[Rollout]):
         """Epochs of clipped updates."""
         s = self.settings
         values = [self._values(one.rows) for one in played]
-        gains = [advantages(one.rewards, value, s.discount, s.trace) for one, value in zip(played, values, strict=True)]
-        rows, masks, taken, log_p = (
+        gains = [
+            advantages_of_cut(one.rewards, value, s.discount, s.trace)
+            for one, value in zip(played, values, strict=True)
+        ]
+        rows, masks, actions, log_p = (
             flat([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken", "log_p")
         )
         both = flat([_with_mean(one.rows) for one in played])
         returns = flat([(gain + value).astype(np.float32) for gain, value in zip(gains, values, strict=True)])
         advantage, log_p = normalised(flat([gain.astype(np.float32) for gain in gains])), log_p.float()
-        told: list[tuple[float, float, float]] = []
-        for _ in range(s.epochs):
-            for at in self.batches(len(rows), s.batch_size):
-                gain, entropy, clipped = surrogate(
-                    self.actor(rows[at]), masks[at], taken[at], log_p[at], advantage[at], s.clip
-                )
-                value_loss = (self.critic(both[at]).squeeze(-1) - returns[at]).pow(2).mean()
-                self.descend(s.value_weight * value_loss - gain - s.entropy * entropy)
-                told.append((float(entropy.detach()), clipped, float(value_loss.detach())))
-        means = np.mean(told, axis=0).tolist()
+
+        def judge(at: Tensor) -> Evaluated:
+            log_all = masked(self.actor(rows[at]), masks[at])
+            return Evaluated(taken(log_all, actions[at]), entropy_of(log_all), self.critic(both[at]).squeeze(-1))
+
+        found = learn(judge, log_p, advantage, returns, s, self.descend, self._rng, batch=s.batch_size)
+        means = np.mean([(one.entropy, one.clipped, one.value_loss) for one in found], axis=0).tolist()
         return dict(zip(("train/entropy", "train/clipped", "train/value_loss"), means, strict=True))
 
     def _values(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -234,6 +235,11 @@ def _cut(network: LinearStack) -> None:
     with torch.no_grad():
         first *= kept
     first.register_hook(lambda gradient: gradient * kept)
+
+
+def flat(parts: list[NDArray[Any]]) -> Tensor:
+    """[all decisions of all agents of all episodes, ...]."""
+    return torch.from_numpy(np.concatenate([part.reshape(-1, *part.shape[2:]) for part in parts]))
 
 
 def _with_mean(rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.learner.autoscaling.ppo import check_finite
+from lab.algorithms.descent import descend
 from lab.learner.marl.networks import Arrays, LinearStack
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from lab.worlds.learned import encoding as code
@@ -145,11 +145,7 @@ class TwinRun:
         losses = []
         for at in torch.split(torch.from_numpy(order), self.settings.batch_size):
             loss = -self._log_shares(self._x[at], self._y[at]).mean()
-            check_finite(loss, f"{NAME} seed {self.settings.seed}")
-            self._optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self.networks.parameters(), 1.0)
-            self._optimiser.step()
+            descend(loss, self._optimiser, [self.networks.parameters()], 1.0, f"{NAME} seed {self.settings.seed}")
             losses.append(float(loss.detach()))
         return float(np.mean(losses))
 

@@ -1,9 +1,8 @@
-"""What the Deep Sets Q-network may give per node, and who learns it: a Q, a duelling Q, or quantiles of the return.
+"""What the Deep Sets Q-network may give per node, and who learns it: a Q, or quantiles of the return.
 
-All export the arrays of the plain network, whose score ranks nodes as the head does: the duelling head's value is the
-same for all nodes of a decision and is left out, quantiles are averaged.
+Both export the arrays of the plain network, whose score ranks nodes as the head does: quantiles are averaged.
 
-Sources: Wang et al. 2016 (duelling), Dabney et al. 2018 (QR-DQN).
+Source: Dabney et al. 2018 (QR-DQN).
 """
 
 from __future__ import annotations
@@ -14,33 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from lab.learner.deepsets.network import ABSENT, DeepSetsQ
-from lab.learner.training.dqn import DqnLearner, DqnSettings, UpdateStats
-from lab.learner.training.quantiles import QUANTILES, quantile_loss
+from lab.algorithms.descent import UpdateStats
+from lab.algorithms.dqn import QUANTILES, DqnLearner, DqnSettings, quantile_loss
+from lab.learner.deepsets.network import DeepSetsQ
 
-Head = Literal["", "duelling", "quantile"]
-
-
-class DuellingSetQ(DeepSetsQ):
-    """``Q_i = V(set) + A_i - mean over the present of A``; V from the greatest of each of the last hidden features."""
-
-    def __init__(self, sizes: tuple[int, ...], *, seed: int) -> None:
-        super().__init__(sizes, seed=seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + 1)
-            self.value = nn.Linear(sizes[-2], 1)
-
-    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
-        """float32 ``[batch, nodes, features]`` and bool ``[batch, nodes]`` to Q ``[batch, nodes]``."""
-        hidden = self.hidden(s)
-        advantage: Tensor = self.layers[-1](hidden).squeeze(-1)
-        there = torch.ones_like(advantage, dtype=torch.bool) if present is None else present
-        mean = (advantage * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp(min=1)
-        pooled = hidden.masked_fill(~there[..., None], ABSENT).amax(dim=-2)
-        value = torch.where(there.any(-1, keepdim=True), self.value(pooled), torch.zeros_like(mean))
-        return value + advantage - mean
+Head = Literal["", "quantile"]
 
 
 class QuantileSetQ(DeepSetsQ):
@@ -102,7 +81,7 @@ def learner_of(
         if begin is not None:
             quantiles.load(begin)
         return QuantileLearner(quantiles, settings), quantiles
-    network = DuellingSetQ((*sizes, 1), seed=seed) if head == "duelling" else DeepSetsQ((*sizes, 1), seed=seed)
+    network = DeepSetsQ((*sizes, 1), seed=seed)
     if begin is not None:
         network.load(begin)
     return DqnLearner(network, settings), network

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lab.algorithms.ppo import PpoLearner, PpoSettings
 from lab.environments.own_reward import OwnReward
 from lab.learner.deepsets.network import ABSENT, DeepSetsQ
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import Arrays, PlacementRun, first_of, observe
-from lab.learner.training.ppo import PpoLearner, PpoSettings
 from lab.learner.training.runner import Report
 from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.deepsets.features import FEATURE_COUNT

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from lab.algorithms.dqn import DqnSettings
+from lab.algorithms.ppo import PpoSettings
 from lab.learner.deepsets.heads import Head
-from lab.learner.training.dqn import DqnSettings
 from lab.learner.training.dqn_run import DqnRunSettings
-from lab.learner.training.ppo import PpoSettings
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Algorithm
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES

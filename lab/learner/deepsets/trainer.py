@@ -9,6 +9,7 @@ from functools import partial
 import click
 import numpy as np
 
+from lab.algorithms.imitation import spelled
 from lab.environments.own_reward import FEATURES
 from lab.environments.placement_rewards import REWARDS
 from lab.learner.deepsets.ppo import PpoRun
@@ -16,7 +17,6 @@ from lab.learner.deepsets.settings import DeepSetsSettings, learning_by, setting
 from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from lab.learner.deepsets.warm_up import warm_up
 from lab.learner.training.captured import Captured, captured, write_kept
-from lab.learner.training.imitation import spelled
 from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as

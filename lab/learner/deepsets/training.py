@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.algorithms.descent import UpdateStats
+from lab.algorithms.dqn import epsilon_greedy
 from lab.environments.own_reward import OwnReward
 from lab.environments.placement import PlacementEnv, Scenario
 from lab.environments.placement_rewards import REWARDS, Reward, Worth, place_and_judge
@@ -30,7 +32,6 @@ from lab.environments.placement_scenarios import (
 from lab.evaluation.deciders.placement_oracles import ORACLES
 from lab.learner.deepsets.heads import learner_of
 from lab.learner.deepsets.settings import DeepSetsSettings
-from lab.learner.training.dqn import UpdateStats, epsilon_greedy
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import transition_fields
 from lab.learner.training.runner import Report

@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lab.environments.placement_rewards import REWARDS, place_and_judge
-from lab.environments.placement_scenarios import MOST_TRAINING_NODES
-from lab.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
-from lab.learner.deepsets.network import DeepSetsQ
-from lab.learner.deepsets.ppo import PpoRun
-from lab.learner.deepsets.settings import DeepSetsSettings
-from lab.learner.deepsets.training import DeepSetsRun, training_env
-from lab.learner.training.imitation import (
+from lab.algorithms.imitation import (
     KUBE_DEFAULT,
     ImitationReport,
     ImitationSettings,
@@ -27,6 +20,13 @@ from lab.learner.training.imitation import (
     read_source,
     scale_to,
 )
+from lab.environments.placement_rewards import REWARDS, place_and_judge
+from lab.environments.placement_scenarios import MOST_TRAINING_NODES
+from lab.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
+from lab.learner.deepsets.network import DeepSetsQ
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.settings import DeepSetsSettings
+from lab.learner.deepsets.training import DeepSetsRun, training_env
 from lab.worlds.placement.placement_rollout import choose
 from shared.policy.deepsets.features import node_features
 from shared.policy.heuristics import KubeDefault

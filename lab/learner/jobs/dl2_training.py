@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.algorithms.descent import descend
+from lab.algorithms.ppo import FORBIDDEN, entropy_of, masked, normalised, surrogate, taken
 from lab.jobs.twin_a import GAP_S, JOBS, NODES
 from lab.jobs.twin_a import KINDS as MODELS
 from lab.learner.jobs.networks import JobsCritic, JobsNetwork
@@ -29,7 +31,6 @@ from lab.learner.jobs.teachers import Teacher
 from lab.learner.marl.networks import Arrays
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from lab.workers import Workers
-from shared.errors import ConclaveError
 from shared.jobs.policies.learned.dl2 import NAME, OUTPUTS, features_of
 from shared.jobs.policies.learned.increments import OF_JOB
 from shared.policy.weights import Card, WeightsFile
@@ -37,7 +38,6 @@ from shared.policy.weights import Card, WeightsFile
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000
 ROUNDS = 8
-FORBIDDEN = -1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,6 @@ class Dl2Settings:
     def as_json(self) -> Mapping[str, Any]:
         """JSON values, for a checkpoint's digest and the card."""
         return {"policy": NAME, **asdict(self), "hidden": list(self.hidden), "credit": asdict(self.credit)}
-
-
-class TrainingDiverged(ConclaveError):
-    """A loss is no number any more."""
-
-    code = "training_diverged"
 
 
 @dataclass(slots=True)
@@ -264,13 +258,10 @@ class Dl2Run:
         for _ in range(s.updates):
             at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size))
             inputs = samples.inputs[at].float()
-            log_all = torch.log_softmax(self.actor(inputs).masked_fill(~samples.masks[at], FORBIDDEN), dim=-1)
-            advantage = samples.advantages[at]
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-            new = log_all.gather(1, samples.actions[at, None]).squeeze(1)
-            ratio = torch.exp((new - samples.log_p[at]).clamp(-10.0, 10.0))
-            gain = torch.minimum(ratio * advantage, ratio.clamp(1 - s.clip, 1 + s.clip) * advantage).mean()
-            entropy = -(log_all.exp() * log_all.clamp_min(-50.0)).sum(-1).mean()
+            log_all = masked(self.actor(inputs), samples.masks[at])
+            aged = (taken(log_all, samples.actions[at]) - samples.log_p[at]).clamp(-10.0, 10.0)
+            gain, _ = surrogate(aged, normalised(samples.advantages[at]), s.clip)
+            entropy = entropy_of(log_all)
             self._descend(-gain - s.entropy * entropy, self._optimiser)
             error = self._error(inputs, samples.returns[at])
             if s.critic:
@@ -285,15 +276,8 @@ class Dl2Run:
         return error
 
     def _descend(self, loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
-        if not bool(torch.isfinite(loss)):
-            raise TrainingDiverged(
-                f"{NAME} seed {self.settings.seed}: the loss is {float(loss.detach())}; lower the rate"
-            )
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for group in optimiser.param_groups:
-            torch.nn.utils.clip_grad_norm_(group["params"], self.settings.max_gradient)
-        optimiser.step()
+        parts = [group["params"] for group in optimiser.param_groups]
+        descend(loss, optimiser, parts, self.settings.max_gradient, f"{NAME} seed {self.settings.seed}")
 
     def validate(self) -> float:
         """Mean hours by the best actions; keeps the weights when they are the best so far."""

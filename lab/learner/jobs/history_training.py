@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.learner.jobs.dl2_training import FORBIDDEN, weights_of
+from lab.algorithms.ppo import FORBIDDEN
+from lab.learner.jobs.dl2_training import weights_of
 from lab.learner.jobs.networks import JobsNetwork
 from lab.learner.training.runner import Report, check_seed
 from shared.errors import ConfigError

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from lab.algorithms.es import arrays_of, ascend, flat_of, gradient_of, population
 from lab.learner.jobs.networks import SetNetwork
 from lab.learner.jobs.playgrounds import Playground, mean
 from lab.learner.marl.networks import Arrays
@@ -176,7 +176,7 @@ class SetsRun:
     def _generation(self) -> dict[str, float]:
         s = self.settings
         noise = self._rng.standard_normal((s.pairs, len(self.theta)))
-        networks = [arrays_of(self.theta + sign * s.sigma * one, self._shapes) for one in noise for sign in (1.0, -1.0)]
+        networks = [arrays_of(one, self._shapes) for one in population(self.theta, noise, s.sigma)]
         # the longest first, so that no process waits for a last long one
         orders = [
             (network, one, s.seed * EPISODES_OF_A_SEED + self.rounds * one.workloads + number)
@@ -189,22 +189,11 @@ class SetsRun:
         for one in reversed(self.playgrounds):
             reached = np.array([next(numbers) for _ in range(len(networks) * one.workloads)])
             reached = reached.reshape(s.pairs, 2, one.workloads)
-            # beside the population's mean on the same workload: a heavy workload is not to count more
-            relative = (reached / reached.mean(axis=(0, 1), keepdims=True)).mean(axis=2)
             scalars[f"train/{one.name}"] = float(reached.mean())
-            ranks = relative.ravel().argsort().argsort().reshape(relative.shape) / (relative.size - 1) - 0.5
-            gradient -= (ranks[:, 0] - ranks[:, 1]) @ noise / (2 * s.pairs * s.sigma)
-        self._ascend(gradient)
+            gradient += gradient_of(reached, noise, s.sigma)
+        rate = s.rate * (1.0 - 0.9 * self.rounds / s.rounds)  # falling to a tenth
+        self.theta = ascend(self.theta, self._moments, gradient, self.rounds + 1, rate)
         return scalars
-
-    def _ascend(self, gradient: NDArray[np.float64]) -> None:
-        """Adam (Kingma and Ba 2015), its rate falling to a tenth."""
-        step = self.rounds + 1
-        self._moments[0] = 0.9 * self._moments[0] + 0.1 * gradient
-        self._moments[1] = 0.99 * self._moments[1] + 0.01 * gradient**2
-        mean, square = self._moments[0] / (1 - 0.9**step), self._moments[1] / (1 - 0.99**step)
-        rate = self.settings.rate * (1.0 - 0.9 * self.rounds / self.settings.rounds)
-        self.theta = self.theta + rate * mean / (np.sqrt(square) + 1e-8)
 
     def _reached(self, arrays: Arrays | None) -> tuple[float, ...]:
         """The mean of each playground's validation; None: of ``marginal``."""
@@ -244,21 +233,6 @@ def noted_by_marginal(order: tuple[Playground, int]) -> list[tuple[Floats, Float
     policy = _Noting()
     playground.play(policy, seed)
     return policy.noted
-
-
-def flat_of(arrays: Arrays) -> NDArray[np.float64]:
-    """All weights in one row, by name."""
-    return np.concatenate([arrays[name].ravel() for name in sorted(arrays)]).astype(float)
-
-
-def arrays_of(theta: NDArray[np.float64], shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """The other way."""
-    found, at = {}, 0
-    for name in sorted(shapes):
-        size = int(np.prod(shapes[name]))
-        found[name] = theta[at : at + size].reshape(shapes[name]).astype(np.float32)
-        at += size
-    return found
 
 
 def judge(order: tuple[Arrays | None, Playground, int]) -> float:

@@ -1,32 +1,50 @@
 """Independent PPO for marl-dqn's experiment: every agent learns from its own reward, by a critic of its own inputs.
 
-The joint action is drawn as in ``ppo.py``: of all agents one gets the pod, by the softmax of their gains. An agent's
-own action is whether it got the pod, so its chance is its part of that softmax; what the others do is its surroundings.
-One network for all agents. Not what ships. Source: de Witt et al. 2020 (IPPO).
+One actor for all agents: an agent's logit is its gain, as in ``networks.py``; of all agents one gets the pod, so the
+joint action is a draw of the softmax over the feasible nodes' gains. An agent's own action is whether it got the pod,
+so its chance is its part of that softmax; what the others do is its surroundings. Episodes, rewards and validation are
+those of ``training.py``. Not what ships. Source: de Witt et al. 2020 (IPPO).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lab.learner.marl.networks import LinearStack
-from lab.learner.marl.ppo import REWARD_SCALE, MappoRun
+from lab.algorithms.ppo import PpoLearner, PpoSettings
+from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack
 from lab.learner.marl.rollout import Played
 from lab.learner.marl.settings import MarlSettings
-from lab.learner.training.dqn import UpdateStats
-from lab.learner.training.ppo import PpoLearner, PpoSettings, advantages
+from lab.learner.marl.training import Ground, play_one
+from lab.learner.training.runner import Report
 from lab.workers import Workers
 from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.features import FEATURES
+from shared.policy.marl.policy import ACCEPT, REJECT
+from shared.policy.weights import Card, WeightsFile, shipped
 
+REWARD_SCALE = np.float32(0.02)
+"""Returns are some -50 at first; the critic's error would rule the actor's step."""
 LEAST_CHANCE = 1e-6
 """Of not getting the pod, where its logarithm is taken."""
+
+
+class SharedActor(nn.Module):
+    """Every agent's gain, by one network."""
+
+    def __init__(self, agents: AgentsNetwork) -> None:
+        super().__init__()
+        self.agents = agents
+
+    def forward(self, s: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002
+        """``[batch, nodes, features]`` to ``[batch, nodes]``."""
+        q = self.agents.per_agent(s)
+        return q[..., ACCEPT] - q[..., REJECT]
 
 
 class OwnCritic(nn.Module):
@@ -42,50 +60,87 @@ class OwnCritic(nn.Module):
         return value
 
 
-class IndependentPpo(PpoLearner):
-    """``PpoLearner`` for agents: ``r_t`` is [steps, nodes], ``a_tm1`` [steps] the node that got the pod."""
-
-    def update(self, rolled: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> UpdateStats:
-        """Learn from one roll-out. ``TrainingDiverged``."""
-        settings = self.settings
-        t = {name: torch.from_numpy(array) for name, array in rolled.items()}
-        with torch.no_grad():
-            before = self._own(t)
-            value_tm1, value_t = self.critic(t["s_tm1"], t["mask_tm1"]), self.critic(t["s_t"], t["mask_t"])
-        gain = np.stack(
-            [
-                advantages(
-                    rolled["r_t"][:, node], rolled["discount_t"], value_tm1[:, node].numpy(), value_t[:, node].numpy(),
-                    rolled["last"], trace=settings.trace,
-                )
-                for node in range(rolled["r_t"].shape[1])
-            ],
-            axis=1,
-        )  # fmt: skip
-        wanted = torch.from_numpy(gain) + value_tm1
-        better = torch.from_numpy((gain - gain.mean()) / (gain.std() + 1e-8))
-        return self._epochs(t, before, better, wanted, rng)
-
-    def _chosen(self, t: Mapping[str, Tensor], log_chance: Tensor) -> Tensor:
-        """``[steps, nodes]``: the logarithm of the chance of what each agent did."""
-        got = torch.zeros_like(log_chance, dtype=torch.bool).scatter_(1, t["a_tm1"][:, None], True)
-        stayed = torch.log((1 - log_chance.exp()).clamp_min(LEAST_CHANCE))
-        return torch.where(got, log_chance, stayed)
-
-    def _own(self, t: Mapping[str, Tensor]) -> Tensor:
-        return self._chosen(t, self._log_chance(t["s_tm1"], t["mask_tm1"]))
+def done(log_all: Tensor, got: Tensor) -> Tensor:
+    """``[steps, nodes]``: the log probability of what each agent did, where ``got`` names the node that got the pod."""
+    mine = torch.zeros_like(log_all, dtype=torch.bool).scatter_(1, got[:, None], True)
+    stayed = torch.log((1 - log_all.exp()).clamp_min(LEAST_CHANCE))
+    return torch.where(mine, log_all, stayed)
 
 
-class IppoRun(MappoRun):
-    """One training run, in all else as ``MappoRun``."""
+class IppoRun:
+    """One training run: ``settings`` as of ``MarlRun`` of the kind ``shared``, its rounds without replay."""
+
+    unit = "rounds"
 
     def __init__(
         self, settings: MarlSettings, ppo: PpoSettings | None = None, workers: Workers | None = None,
         cluster: CapturedCluster | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(settings, ppo, workers, cluster)
+        self.settings = settings
+        agents = AgentsNetwork((len(FEATURES), *settings.hidden, 2), seed=settings.seed)
         critic = OwnCritic(len(FEATURES), settings.hidden, seed=settings.seed + 1)
-        self._learner = IndependentPpo(self._learner.actor, critic, ppo or PpoSettings())
+        self._stack = agents.stack
+        self._learner = PpoLearner(SharedActor(agents), critic, ppo or PpoSettings(), done)
+        self._rng = np.random.default_rng((settings.seed, 3))
+        self._workers = workers or Workers()
+        self.ground = Ground(settings, cluster)
+        self.rounds = 0
+        self.best_imbalance = float("inf")
+        self.best: Arrays = self._stack.arrays()
+
+    @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """Rounds of the whole run."""
+        return self.settings.rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.rounds >= self.settings.rounds
+
+    def run(self) -> Iterator[Report]:
+        """Round by round to the end; stop at any report and go on later."""
+        if self.ground.cluster is not None and not self.rounds:
+            self.best = {name: np.array(array) for name, array in shipped(self.settings.policy).arrays.items()}
+            self.best_imbalance = self.ground.imbalance(self.best, self._workers)
+            yield Report(0, {}, f"validation imbalance {self.best_imbalance:.5f}, as shipped")
+        while not self.finished:
+            arrays = self._stack.arrays()
+            episodes = [replace(one, sampled=True) for one in self.ground.episodes(self.rounds, 0.0, self._rng)]
+            parts = [
+                self._rolled(played) for played in self._workers.map(play_one, [(one, arrays) for one in episodes])
+            ]
+            rolled = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            scalars = self._learner.update(rolled, self._rng).scalars()
+            self.rounds += 1
+            if self.rounds % self.settings.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            arrays = self._stack.arrays()
+            imbalance = scalars["validation/imbalance"] = self.ground.imbalance(arrays, self._workers)
+            if imbalance < self.best_imbalance:
+                self.best_imbalance, self.best = imbalance, arrays
+            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings."""
+        kept = {"rounds": self.rounds, "best_imbalance": self.best_imbalance, "best": dict(self.best)}
+        return {"learner": self._learner.get_state(), "rng": self._rng.bit_generator.state, **kept}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self._learner.set_state(state["learner"])
+        self._rng.bit_generator.state = state["rng"]
+        self.rounds, self.best_imbalance, self.best = state["rounds"], state["best_imbalance"], state["best"]
+
+    def weights(self, **card: Any) -> WeightsFile:
+        """The best validated weights, with what the caller adds to their card."""
+        return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
     def _rolled(self, played: Played) -> dict[str, Any]:
         """The agents' transitions of an episode, each with its own reward."""

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lab.algorithms.descent import UpdateStats
+from lab.algorithms.dqn import DqnLearner, DqnSettings, quantile_loss
 from lab.learner.marl.networks import AgentsNetwork, QuantileStack
-from lab.learner.training.dqn import DqnLearner, DqnSettings, UpdateStats
-from lab.learner.training.quantiles import quantile_loss
 from shared.policy.marl.policy import ACCEPT, REJECT
 
 

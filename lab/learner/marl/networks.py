@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lab.learner.training.quantiles import QUANTILES
+from lab.algorithms.dqn import QUANTILES
 from shared.policy.marl.class_networks import SHARED, joined, split
 from shared.policy.marl.policy import ACCEPT, REJECT
 

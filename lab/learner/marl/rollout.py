@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.algorithms.dqn import epsilon_greedy
 from lab.environments.thesis import ThesisSettings
-from lab.learner.training.dqn import epsilon_greedy
 from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.thesis_session import Session
 from shared.policy.marl.class_networks import of_classes, run, split

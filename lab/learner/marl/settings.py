@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from lab.algorithms.dqn import DqnSettings
 from lab.learner.marl.learner import AgentsSettings
 from lab.learner.marl.rollout import Kind, Reward
-from lab.learner.training.dqn import DqnSettings
 from lab.learner.training.dqn_run import DqnRunSettings
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Algorithm
 from shared.errors import ConfigError

@@ -10,12 +10,12 @@ from typing import Any
 import click
 import numpy as np
 
+from lab.algorithms.imitation import ImitationReport, spelled
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
 from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
 from lab.learner.training.captured import Captured, captured, write_kept
-from lab.learner.training.imitation import ImitationReport, spelled
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from lab.algorithms.descent import UpdateStats
+from lab.algorithms.dqn import DqnLearner
 from lab.environments.thesis import ThesisSettings
 from lab.learner.marl.learner import AgentsLearner, QuantileAgentsLearner
 from lab.learner.marl.networks import AgentsNetwork, Arrays, ClassStacks, LinearStack, SingleNetwork
 from lab.learner.marl.rollout import Episode, Played, merged, play
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
-from lab.learner.training.dqn import DqnLearner, UpdateStats
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import Field, transition_fields
 from lab.learner.training.runner import Report

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from lab.environments.thesis import ThesisSettings
-from lab.evaluation.decisions import Decisions, Example, collect, shared_best
-from lab.learner.marl.networks import AgentsNetwork, LinearStack, SingleNetwork
-from lab.learner.marl.rollout import Episode, play, state_of
-from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
-from lab.learner.marl.training import WORKLOADS, MarlRun
-from lab.learner.training.imitation import (
+from lab.algorithms.imitation import (
     KUBE_DEFAULT,
     ImitationReport,
     ImitationSettings,
@@ -26,6 +20,12 @@ from lab.learner.training.imitation import (
     read_source,
     scale_to,
 )
+from lab.environments.thesis import ThesisSettings
+from lab.evaluation.decisions import Decisions, Example, collect, shared_best
+from lab.learner.marl.networks import AgentsNetwork, LinearStack, SingleNetwork
+from lab.learner.marl.rollout import Episode, play, state_of
+from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
+from lab.learner.marl.training import WORKLOADS, MarlRun
 from lab.worlds.placement.measured_world import limits_of
 from lab.worlds.placement.replaying import jobs_of
 from lab.worlds.placement.table_run import TableRun, repeat_history

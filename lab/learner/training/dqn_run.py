@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lab.learner.training.dqn import DqnLearner
+from lab.algorithms.dqn import DqnLearner
 from lab.learner.training.replay import Field, ReplayBuffer
 from lab.learner.training.runner import check_seed
 from shared.errors import ConfigError

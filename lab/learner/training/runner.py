@@ -19,9 +19,9 @@ from typing import Any, Literal, Protocol, TypeVar
 import click
 import torch
 
+from lab.algorithms.imitation import ImitationReport
 from lab.evaluation.seeds import spelled_seeds
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
-from lab.learner.training.imitation import ImitationReport
 from lab.learner.training.run_files import checkpoint_of, recording
 from shared.errors import ConclaveError, ConfigError
 from shared.runtime.process.linux import end_with_parent

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bench.policies.algorithms import AGENTS, DECIDERS, Row, lines_of
-from lab.learner.deepsets.heads import DuellingSetQ, QuantileLearner
+from lab.learner.deepsets.heads import QuantileLearner
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import settings_for
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.learner.marl.ippo import IppoRun
-from lab.learner.marl.ppo import MappoRun
 from lab.learner.marl.training import MarlRun
 
 
@@ -21,14 +20,12 @@ def test_deciders_differ_in_what_their_names_say():
     assert {name: learner.settings.double for name, learner in learners.items() if not learner.settings.double} == {
         "DQN": False
     }
-    assert isinstance(learners["duelling, double"].online, DuellingSetQ)
     assert isinstance(learners["distributional (QR), double"], QuantileLearner)
 
 
 def test_teams_differ_in_what_their_names_say():
     runs = {name: make(1001, 3) for name, make in AGENTS.items()}
     assert {run.settings.rounds for run in runs.values()} == {3}
-    assert type(runs["MAPPO"]) is MappoRun
     assert type(runs["IPPO"]) is IppoRun
     mixing = {name: run.settings.agents.mixing for name, run in runs.items() if isinstance(run, MarlRun)}
     assert {name for name in mixing if mixing[name] == "sum"} == {"VDN"}

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.dqn import DqnLearner, DqnSettings
 from lab.environments.placement import NodeSize, PlacementEnv, Scenario
 from lab.environments.placement_rewards import REWARDS, Placement, ee_reward, place_and_judge
 from lab.environments.placement_scenarios import moving_latency, replacing
 from lab.learner.deepsets.network import DeepSetsQ
-from lab.learner.training.dqn import DqnLearner, DqnSettings
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
 from shared.errors import ConfigError
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.ppo import advantages_of_cut
 from lab.autoscaling.analysis.analysis import alarms
 from lab.autoscaling.analysis.trajectories import trajectory
 from lab.autoscaling.episode import Setup
 from lab.learner.__main__ import BAD_INPUT, run
 from lab.learner.autoscaling import episodes, training
 from lab.learner.autoscaling.episodes import Prices
-from lab.learner.autoscaling.ppo import advantages
 from lab.learner.autoscaling.rollout import play
 from lab.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaSettings, envelope_of
 from lab.worlds.services.loads import parse_trace
@@ -93,7 +93,7 @@ def test_every_step_taken_in_training_is_one_that_roles_and_bounds_allow():
 
 def test_advantages_are_those_of_the_definition():
     rewards, values = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0]])
-    found = advantages(rewards, values, 0.9, 0.8)
+    found = advantages_of_cut(rewards, values, 0.9, 0.8)
     last = 2.0 + 0.9 * 1.0 - 1.0  # cut, not over: the last state stands for what follows
     assert found[:, 0] == pytest.approx([1.0 + 0.9 * 1.0 - 0.5 + 0.9 * 0.8 * last, last])
 

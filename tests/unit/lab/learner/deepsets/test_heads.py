@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.dqn import DqnSettings
 from lab.learner.deepsets.heads import Head, QuantileLearner, QuantileSetQ, learner_of
-from lab.learner.training.dqn import DqnSettings
 from shared.policy.networks import mlp
 
 SIZES = (3, 8)

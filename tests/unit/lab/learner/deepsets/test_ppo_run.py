@@ -8,12 +8,12 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from lab.algorithms.imitation import ImitationSettings
+from lab.algorithms.ppo import PpoSettings
 from lab.learner.deepsets import training
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.warm_up import warm_up
-from lab.learner.training.imitation import ImitationSettings
-from lab.learner.training.ppo import PpoSettings
 from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import encode
 

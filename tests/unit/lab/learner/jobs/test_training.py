@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.descent import TrainingDiverged
+from lab.algorithms.es import arrays_of, flat_of
 from lab.jobs import twin_a
 from lab.learner.jobs import dl2_training, playgrounds
-from lab.learner.jobs.dl2_training import Dl2Run, Dl2Settings, TrainingDiverged
+from lab.learner.jobs.dl2_training import Dl2Run, Dl2Settings
 from lab.learner.jobs.networks import JobsCritic, JobsNetwork, SetNetwork
 from lab.learner.jobs.playgrounds import Playground
 from lab.learner.jobs.rollout import said_of
-from lab.learner.jobs.sets_training import SetsRun, SetsSettings, arrays_of, flat_of
+from lab.learner.jobs.sets_training import SetsRun, SetsSettings
 from lab.learner.jobs.teachers import teacher_of
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint
 from shared.errors import ConfigError

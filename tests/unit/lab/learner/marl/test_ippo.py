@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lab.algorithms.ppo import PpoLearner, PpoSettings
 from lab.learner.marl import training as marl_training
-from lab.learner.marl.ippo import IndependentPpo, IppoRun
+from lab.learner.marl.ippo import IppoRun, done
 from lab.learner.marl.settings import MarlSettings
-from lab.learner.training.ppo import PpoSettings
 
 NODES = 3
 
@@ -48,7 +48,7 @@ def rolled(actions: np.ndarray, reward: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def test_an_agent_that_is_paid_for_pods_takes_more_and_one_that_pays_for_them_fewer():
-    learner = IndependentPpo(Gains(), Levels(), PpoSettings(entropy=0.0, learning_rate=0.02))
+    learner = PpoLearner(Gains(), Levels(), PpoSettings(entropy=0.0, learning_rate=0.02), done)
     rng = np.random.default_rng(0)
     for _ in range(20):
         actions = rng.integers(0, NODES, 120)
@@ -59,7 +59,7 @@ def test_an_agent_that_is_paid_for_pods_takes_more_and_one_that_pays_for_them_fe
 
 
 def test_an_agent_learns_from_its_own_reward_and_not_from_the_teams():
-    learner = IndependentPpo(Gains(), Levels(), PpoSettings(entropy=0.0, learning_rate=0.02))
+    learner = PpoLearner(Gains(), Levels(), PpoSettings(entropy=0.0, learning_rate=0.02), done)
     rng = np.random.default_rng(0)
     actions = rng.integers(0, NODES, 1200)
     paid = np.zeros((1200, NODES))

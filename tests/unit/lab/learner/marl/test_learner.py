@@ -9,15 +9,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from lab.algorithms.dqn import DqnSettings
 from lab.learner.__main__ import main
 from lab.learner.marl import training as marl_training
 from lab.learner.marl.learner import AgentsLearner, AgentsSettings
 from lab.learner.marl.networks import AgentsNetwork, MonotonicMixer, SingleNetwork
-from lab.learner.marl.ppo import MappoRun
 from lab.learner.marl.rollout import Episode, gains, play, reward_of
 from lab.learner.marl.settings import MarlSettings, settings_for
 from lab.learner.marl.training import MarlRun
-from lab.learner.training.dqn import DqnSettings
 from lab.workers import Workers
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
@@ -236,14 +235,3 @@ def test_agents_that_draw_their_nodes_try_others_than_those_that_take_the_most_w
     taken = play(Episode(1000), params).transitions["a_tm1"]
     assert len(set(drawn.tolist())) == 4
     assert drawn.tolist() != taken.tolist()
-
-
-def test_mappo_is_a_function_of_its_seed_and_judged_like_the_others() -> None:
-    def trained(seed: int) -> MappoRun:
-        run = MappoRun(MarlSettings("marl-dqn", seed, rounds=1, episodes_per_round=1, hidden=(8,), validate_every=1))
-        assert [report.validated.split()[0] for report in run.run()] == ["validation"]
-        return run
-
-    once, again, other = trained(1000), trained(1000), trained(1001)
-    assert once.best_imbalance == again.best_imbalance != other.best_imbalance
-    assert once.weights(version=1).card.policy == "marl-dqn"

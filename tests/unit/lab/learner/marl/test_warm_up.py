@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.imitation import ImitationSettings
 from lab.learner.marl import warm_up as marl_warm_up
 from lab.learner.marl.settings import settings_for
 from lab.learner.marl.training import MarlRun
 from lab.learner.marl.warm_up import calibrate, decisions_to_imitate, warm_up
-from lab.learner.training.imitation import ImitationSettings
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
 from tests.captures import make_capture

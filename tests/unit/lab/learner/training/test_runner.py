@@ -10,8 +10,8 @@ from itertools import islice
 
 import pytest
 
+from lab.algorithms.imitation import ImitationReport
 from lab.learner.training.checkpoint import load_checkpoint, settings_digest
-from lab.learner.training.imitation import ImitationReport
 from lab.learner.training.run_files import checkpoint_of
 from lab.learner.training.runner import Report, TrainRequest, train_seeds, trained_as
 from shared.errors import ConfigError

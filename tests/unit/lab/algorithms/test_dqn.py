@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from lab.algorithms.descent import TrainingDiverged
+from lab.algorithms.dqn import DqnLearner, DqnSettings, bootstrap_value, epsilon_greedy
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
-from lab.learner.training.dqn import DqnLearner, DqnSettings, TrainingDiverged, bootstrap_value, epsilon_greedy
 from lab.learner.training.dqn_run import LinearSchedule
 from shared.errors import ConfigError
 

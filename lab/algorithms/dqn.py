@@ -5,8 +5,9 @@ next state; a target that looks at forbidden actions learns values nobody can co
 is worth 0. Names carry time: ``s_tm1, a_tm1, r_t, discount_t, s_t``.
 
 Sources: Mnih et al. 2015 (replay, target network), van Hasselt et al. 2016 (Double DQN), Huang and Ontanon 2022
-(invalid-action masking). A network is a module ``forward(s, present) -> q``: ``s`` float32 ``[batch, *observation]``,
-``present`` bool ``[batch, members]`` or None (not a set), ``q`` float32 ``[batch, actions]``.
+(invalid-action masking), Dabney et al. 2018 (quantile regression). A network is a module ``forward(s, present) -> q``:
+``s`` float32 ``[batch, *observation]``, ``present`` bool ``[batch, members]`` or None (not a set), ``q`` float32
+``[batch, actions]``.
 """
 
 from __future__ import annotations
@@ -21,16 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from shared.errors import ConclaveError
+from lab.algorithms.descent import UpdateStats, descend
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float32]
-
-
-class TrainingDiverged(ConclaveError):
-    """A loss or a gradient stopped being finite: this run's weights are worthless."""
-
-    code = "training_diverged"
+QUANTILES = 21
+"""Of the return, where its distribution is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +48,6 @@ class DqnSettings:
     """Gradients are scaled down to at most this norm."""
     huber_delta: float = 1.0
     """TD errors beyond this count linearly."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateStats:
-    """Of one gradient step: mean Huber loss, mean Q of the actions taken, gradient norm before clipping."""
-
-    loss: float
-    q_mean: float
-    gradient_norm: float
-
-    def scalars(self) -> dict[str, float]:
-        """By the names that curves and TensorBoard show them under."""
-        return {"train/loss": self.loss, "train/q_mean": self.q_mean, "train/gradient_norm": self.gradient_norm}
 
 
 def epsilon_greedy(
@@ -95,6 +79,18 @@ def bootstrap_value(
     chosen = chooser.masked_fill(~mask_t, -torch.inf).argmax(dim=1, keepdim=True)
     value = q_t_target.gather(1, chosen).squeeze(1)
     return torch.where(mask_t.any(dim=1), value, torch.zeros_like(value))
+
+
+def quantile_loss(chosen: Tensor, wanted: Tensor) -> Tensor:
+    """The quantile Huber loss of ``[batch, quantiles]`` each, summed over the quantiles of ``chosen`` and averaged over
+    those of ``wanted``."""
+    error = wanted[:, None, :] - chosen[:, :, None]
+    size = nn.functional.huber_loss(
+        chosen[:, :, None].expand_as(error), wanted[:, None, :].expand_as(error), reduction="none"
+    )
+    middle = (torch.arange(chosen.shape[1]) + 0.5) / chosen.shape[1]
+    weight = (middle[None, :, None] - (error.detach() < 0).float()).abs()
+    return (weight * size).sum(dim=1).mean()
 
 
 class DqnLearner:
@@ -146,16 +142,9 @@ class DqnLearner:
         """One step of ``chosen`` (with gradients) towards ``wanted``. Raises ``TrainingDiverged``."""
         assert chosen.shape == wanted.shape
         loss = self._loss_of(chosen, wanted)
-        self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
-        stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
-        if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):
-            raise TrainingDiverged(
-                f"{self.name}: loss {stats.loss}, gradient norm {stats.gradient_norm} after {self.updates} updates; "
-                "lower learning_rate or look at the rewards"
-            )
-        self._optimiser.step()
+        name = f"{self.name} after {self.updates} updates"
+        norm = descend(loss, self._optimiser, [self.online.parameters()], self.settings.gradient_norm, name)
+        stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), norm)
         self.updates += 1
         if self.updates % self.settings.target_period == 0:
             self.target.load_state_dict(self.online.state_dict())

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lab.learner.training.dqn import TrainingDiverged
-from lab.learner.training.ppo import PpoLearner, PpoSettings, advantages
+from lab.algorithms.descent import TrainingDiverged
+from lab.algorithms.ppo import PpoLearner, PpoSettings, advantages
 
 
 class Table(nn.Module):

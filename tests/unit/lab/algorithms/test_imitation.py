@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from lab.algorithms.descent import TrainingDiverged
+from lab.algorithms.imitation import ImitationSettings, imitate, spelled
 from lab.evaluation.decisions import Decisions
 from lab.learner.deepsets.network import DeepSetsQ
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.learner.deepsets.warm_up import calibrate, decisions_to_imitate, warm_up, worth
-from lab.learner.training.dqn import TrainingDiverged
-from lab.learner.training.imitation import ImitationSettings, imitate, spelled
 from shared.errors import ConfigError
 from tests.captures import make_capture
 from twin.model.capture import encode

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lab.algorithms.descent import TrainingDiverged
 from lab.evaluation.decisions import Decisions
-from lab.learner.training.dqn import TrainingDiverged
 from shared.errors import ConfigError
 
 KUBE_DEFAULT = "kube-default"
