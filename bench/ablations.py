@@ -138,7 +138,7 @@ class JudgedWorld(QualityWorld):
 
 
 @dataclass(slots=True)
-class Tally:
+class SceneTally:
     """What happened while a scene was played."""
 
     rows: int = 0
@@ -146,7 +146,7 @@ class Tally:
 
 
 @contextmanager
-def tallied(tally: Tally) -> Iterator[None]:
+def tallied(tally: SceneTally) -> Iterator[None]:
     """Rows that policies score, and dry runs, are added up."""
     decide, candidate = PlacementGuard.decide, Preemptor._candidate
 
@@ -167,7 +167,7 @@ def burst(scene: str, agents: int, settings: CoreSettings, options: argparse.Nam
     world, meter, tally = (
         JudgedWorld(policy="kube-default", agents=agents, seed=1, settings=settings),
         OpcodeMeter(),
-        Tally(),
+        SceneTally(),
     )
     count_cores(meter, world.core, world._agents.values())
     fill(world, scene, options.nodes, options.pods)
@@ -185,7 +185,7 @@ def burst(scene: str, agents: int, settings: CoreSettings, options: argparse.Nam
 
 def full(scene: str, agents: int, settings: CoreSettings, _: argparse.Namespace) -> Figures:
     """Preemptors onto full nodes."""
-    world, tally = SceneWorld(agents=agents, settings=settings), Tally()
+    world, tally = SceneWorld(agents=agents, settings=settings), SceneTally()
     play = partial(preemptors, "plain") if scene == "preemption" else partial(urgent, others=PODS)
     with tallied(tally):
         count = play(world)

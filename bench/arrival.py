@@ -26,11 +26,11 @@ from typing import Any
 
 from bench.drain.scenes import standing
 from bench.saturation.real_run import steadily
-from bench.stand.cluster import NAMESPACE, Cluster, Seen
+from bench.stand.cluster import NAMESPACE, BenchCluster, SeenPods
 from bench.stand.contest import (
     Contestant,
+    ContestTurn,
     Stand,
-    Turn,
     add_arguments,
     by_case,
     conditions,
@@ -79,7 +79,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
 async def arrive(stand: Stand, contestant: Contestant, options: argparse.Namespace) -> Figures:
     """One contestant; the pods are gone afterwards."""
     cluster = stand.cluster
-    async with Turn(stand, contestant) as turn:
+    async with ContestTurn(stand, contestant) as turn:
         await turn.scheduler.ready()
         warm = await come(cluster, stand.name(), options.rate, WARM_S, options.shapes)
         turn.scheduler.usage.begin()
@@ -88,7 +88,7 @@ async def arrive(stand: Stand, contestant: Contestant, options: argparse.Namespa
         cpu, ended = turn.scheduler.usage.cpu_by_name(), turn.server_cpu_s()
         rss = turn.scheduler.usage.rss()
     written = per_pod(writes, await stand.writes.so_far(), len(seen.bound))
-    cluster.seen = after = Seen()
+    cluster.seen = after = SeenPods()
     names = [*warm.created, *seen.created]
     await cluster.remove_pods(names)
     await cluster.until(lambda: len(after.gone) >= len(names), BOUND_S)
@@ -113,7 +113,7 @@ async def change(
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         await cluster.ask("PATCH", f"{PODS}/{name}/status", {"status": {"hostIP": address}})
 
-    async with Turn(stand, contestant) as turn:
+    async with ContestTurn(stand, contestant) as turn:
         await turn.scheduler.ready()
         await steadily(options.rate, WARM_S, one)
         turn.scheduler.usage.begin()
@@ -131,7 +131,7 @@ async def change(
     }  # fmt: skip
 
 
-def _costs(turn: Turn, cpu: dict[str, float], server_s: float, count: int, seconds: float) -> Figures:
+def _costs(turn: ContestTurn, cpu: dict[str, float], server_s: float, count: int, seconds: float) -> Figures:
     """CPU of each pod, or change, and as a share of a core."""
     of = max(1, count)
     return {
@@ -144,9 +144,9 @@ def _costs(turn: Turn, cpu: dict[str, float], server_s: float, count: int, secon
     }  # fmt: skip
 
 
-async def come(cluster: Cluster, prefix: str, rate: float, seconds: float, shapes: int) -> Seen:
+async def come(cluster: BenchCluster, prefix: str, rate: float, seconds: float, shapes: int) -> SeenPods:
     """A stretch of the load; back when all of it is bound, with what was seen."""
-    cluster.seen = seen = Seen()
+    cluster.seen = seen = SeenPods()
     bodies = list(pods(prefix, round(rate * seconds), shapes))
     await steadily(rate, seconds, lambda number: cluster.add_pod(bodies[number]))
     await cluster.until(lambda: len(seen.bound) >= len(bodies), BOUND_S)

@@ -109,7 +109,7 @@ def _core(policy: str, bodies: list[Json]) -> ExtenderCore:
     """Full to a third."""
     rng = Random(1)
     core = ExtenderCore(ref_of(policy), make_policy(policy), Random(1), clock=time.thread_time, limits=PLACEMENT.limits)
-    core.take(NodeUpserted(node_from_api(msgspec.convert(body, api.Node))) for body in bodies)
+    core.take(NodeUpserted(node_from_api(msgspec.convert(body, api.KubeNode))) for body in bodies)
     core.take(_bound(number, len(bodies), rng) for number in range(3 * len(bodies)))
     core.take([Listed("nodes"), Listed("pods")])
     return core
@@ -141,7 +141,7 @@ def _node(number: int) -> Json:
 def _bound(number: int, nodes: int, rng: Random) -> PodUpserted:
     body = load.pod(f"pod-{number}", 100, 128, on=f"node-{rng.randrange(nodes):05}")
     body["metadata"]["uid"] = body["metadata"]["name"]
-    return PodUpserted(pod_from_api(msgspec.convert(body, api.Pod)))
+    return PodUpserted(pod_from_api(msgspec.convert(body, api.KubePod)))
 
 
 # --- a real kube-scheduler --------------------------------------------------------------------------------------------

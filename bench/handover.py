@@ -48,7 +48,7 @@ Figures = dict[str, Any]
 
 
 @dataclass
-class Load:
+class PodLoad:
     """Pods that keep coming: when each was accepted, and when it was seen on a node (monotonic seconds)."""
 
     mesh: Mesh
@@ -135,7 +135,7 @@ def read_of(told: Figures) -> Figures:
 
 
 @asynccontextmanager
-async def world(options: argparse.Namespace, standby: str, folder: Path) -> AsyncIterator[tuple[Mesh, Load]]:
+async def world(options: argparse.Namespace, standby: str, folder: Path) -> AsyncIterator[tuple[Mesh, PodLoad]]:
     """A mesh that has placed something, and a load on it."""
     flags = {service: [f"--standby={standby}"] for service in ("coordinator", "binder")}
     if not options.agents:
@@ -154,7 +154,7 @@ async def world(options: argparse.Namespace, standby: str, folder: Path) -> Asyn
         for service, count in counts.items():
             for number in range(count):
                 await mesh.add(service, number)
-        load = Load(mesh, 1 / options.rate)
+        load = PodLoad(mesh, 1 / options.rate)
         watching = asyncio.create_task(load.watch(client, revision))
         coming = asyncio.create_task(load.run())
         try:
@@ -170,7 +170,7 @@ async def world(options: argparse.Namespace, standby: str, folder: Path) -> Asyn
             await client.close()
 
 
-async def hand_over(mesh: Mesh, load: Load, store: Store, services: tuple[str, ...], number: int) -> Figures:
+async def hand_over(mesh: Mesh, load: PodLoad, store: Store, services: tuple[str, ...], number: int) -> Figures:
     """One."""
     victims = {service: await mesh.leader(service) for service in services}
     terms = {service: await store.get(LEADER_KEYS[service]) for service in services}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.stand.ending import run_to_its_end
 from bench.stand.proc import cpu_s, descendants, rss_mb
-from bench.stand.processes import Mesh, start_twin, stop
+from bench.stand.processes import BenchMesh, start_twin, stop
 
 SETTLE_S = 5.0
 
@@ -24,7 +24,7 @@ async def measure(seconds: float) -> None:
     """Start, wait, measure, stop."""
     with tempfile.TemporaryDirectory() as folder:
         twin, kubeconfig = start_twin(Path(folder))
-        mesh = Mesh(kubeconfig, Path(folder), 2)
+        mesh = BenchMesh(kubeconfig, Path(folder), 2)
         try:
             await mesh.ready()
             await asyncio.sleep(SETTLE_S)

@@ -70,7 +70,7 @@ class OwnCores(CoreWorld):
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DrainFigures:
     """Of one drain: pods a second; CPU seconds of the coordinator and of all agents, per pod; how much is waiting."""
 
     pods_per_s: float
@@ -79,7 +79,7 @@ class Figures:
     at_most: float
 
 
-def drained(bodies: Bodies, pods: int, agents: int, policy: str, settings: CoreSettings) -> Figures:
+def drained(bodies: Bodies, pods: int, agents: int, policy: str, settings: CoreSettings) -> DrainFigures:
     """All pods at once, on a mesh that has placed some before."""
     world = OwnCores(agents=agents, seed=1, policy=policy, settings=settings)
     for body in bodies[0]:
@@ -99,7 +99,7 @@ def drained(bodies: Bodies, pods: int, agents: int, policy: str, settings: CoreS
     gc.unfreeze()
     placed, took_s = len(world.bound) - before, max(world.bound.values()) - began - BIND_S
     coordinator_s, agents_s = sum(world.turns["load"].cpu_ms) / 1000, sum(world.used.values())
-    return Figures(
+    return DrainFigures(
         placed / took_s, coordinator_s / placed, agents_s / placed, took_s / max(coordinator_s, agents_s / agents)
     )
 

@@ -15,8 +15,8 @@ import time
 from fractions import Fraction
 from random import Random
 
-from shared.model.queue import Queue, Strategy
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.model.queue import Queue, QueueStrategy
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.tree import QueueTree
 
 SHAPES = [(("cpu", cpu), ("memory", gib << 30), ("pods", 1)) for cpu in (500, 1000, 2000, 4000) for gib in (1, 2, 4)]
@@ -56,14 +56,14 @@ def measure(units: int, queues: int, rounds: int, seed: int) -> float:
     names = [f"q{number}" for number in range(queues)]
     for name in names:
         weight = Fraction(rng.randint(1, 8))
-        tree.put_queue(Queue(name, weight=weight, strategy=Strategy.DRF, maximum={"cpu": 10**8}))
+        tree.put_queue(Queue(name, weight=weight, strategy=QueueStrategy.DRF, maximum={"cpu": 10**8}))
     arrivals = 0
 
     def arrive() -> None:
         nonlocal arrivals
         arrivals += 1
         name = names[rng.randrange(queues)]
-        tree.add(Waiting(f"u{arrivals}", "ns", name, rng.randrange(3), arrivals, rng.choice(SHAPES)))
+        tree.add(WaitingUnit(f"u{arrivals}", "ns", name, rng.randrange(3), arrivals, rng.choice(SHAPES)))
 
     for _ in range(units):
         arrive()

@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.async_api import Page, expect
 
 from bench.dashboard.tenants import LATE, TREE, add_gangs, add_tenants
-from bench.dashboard.world import TOKEN, World, world
+from bench.dashboard.world import TOKEN, DashboardWorld, world
 from tests.e2e.browser import chromium
 
 WIDE = {"width": 1360, "height": 940}
@@ -52,7 +52,7 @@ async def view(page: Page, route: str) -> None:
     await page.evaluate("route => { location.hash = route; document.activeElement.blur(); scrollTo(0, 0) }", route)
 
 
-async def pictures(running: World, page: Page, out: Path, leader: str, seconds: float) -> None:
+async def pictures(running: DashboardWorld, page: Page, out: Path, leader: str, seconds: float) -> None:
     """In the order in which things happen."""
     await post(page, "/v1/policies/activate", {"name": "marl-dqn", "stage": "active", "reason": "balance"})
     await post(page, "/v1/nodes/node-0042/drain", {"reason": "disk errors"})

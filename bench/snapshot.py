@@ -26,8 +26,8 @@ from lab.mesh.replayed import deciding, replay
 from services.cli.snapshot.reading import document
 from services.coordinator.core.decisions import LIMIT, Considered, PastDecision, Recent
 from services.coordinator.http.routes import snapshot as route
-from services.coordinator.usage.measured import MeasuredNode, Part
-from shared.kube.objects import Node, Pod
+from services.coordinator.usage.measured import MeasuredNode, UsagePart
+from shared.kube.objects import KubeNode, KubePod
 from shared.wire.snapshot import decode_snapshot, encode_snapshot
 
 AT = "2026-11-29T05:00:00.000+00:00"
@@ -58,7 +58,7 @@ def run(nodes: int, pods: int, *, replayed: bool = False) -> dict[str, Any]:
         "api_bytes": sum(map(len, pod_pages)),
     }
     began = time.process_time()
-    objects = {"nodes": _read(node_pages, Node), "pods": _read(pod_pages, Pod)}
+    objects = {"nodes": _read(node_pages, KubeNode), "pods": _read(pod_pages, KubePod)}
     found["read_s"], began = _since(began)
     head, _ = document(objects, facts, [], hashed=True, at=AT, kubernetes="v1.36.2")
     found["hide_s"], began = _since(began)
@@ -130,7 +130,7 @@ def _leader(nodes: int, pods: int) -> tuple[float, dict[str, Any]]:
         )
     used = {
         f"node-{number:05}": MeasuredNode(
-            [Part(0.5, 1.0, "sensor")] * 4, latencies={f"target-{one}": (900, 10) for one in range(3)}
+            [UsagePart(0.5, 1.0, "sensor")] * 4, latencies={f"target-{one}": (900, 10) for one in range(3)}
         )
         for number in range(nodes)
     }

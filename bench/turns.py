@@ -21,15 +21,15 @@ from typing import Any
 
 from bench.gangs import load
 from bench.gangs.world import GangWorld
-from bench.saturation.world import Turns
+from bench.saturation.world import PhaseTurns
 from bench.stand.figures import lines, quantile
 from services.binder.core import events as heard
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.inspect.queue_facts import simulated
-from services.coordinator.inspect.simulation import Job, Simulated
+from services.coordinator.inspect.simulation import Simulated, SimulatedJob
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodUpserted
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.runtime.process.garbage import keep_pauses_short
 from shared.scheduling.queues.simulate import Parts
@@ -107,14 +107,14 @@ def simulate(scale: float, profile: cProfile.Profile | None) -> Json:
         world.run(world.now + 60)
         keep_pauses_short()
         for queue, members in (("a", 64), ("b", 8)):
-            job = Job(queue, "default", members, members, (("cpu", 1000),))
+            job = SimulatedJob(queue, "default", members, members, (("cpu", 1000),))
             found[f"of {queues + 1} queues, {queue}"] = answered(simulated(world.core, job, world.now), profile)
     return found
 
 
 def answered(steps: Parts[Simulated], profile: cProfile.Profile | None) -> Json:
     """One answer, part by part."""
-    turns = Turns()
+    turns = PhaseTurns()
     while True:
         if profile is not None:
             profile.enable()
@@ -233,7 +233,7 @@ def takeover(scale: float, profile: cProfile.Profile | None) -> Json:
     nodes = [node for node in world.core.state.cache.table.nodes if node is not None]
     found: Json = {}
     for name, listed in (("as it was", nodes), ("nodes are gone", nodes[: len(nodes) // 2])):
-        core, turns = BinderCore(4, CoreSettings(), Keys()), Turns()
+        core, turns = BinderCore(4, BinderCoreSettings(), Keys()), PhaseTurns()
         events: list[heard.Event] = [NodeUpserted(node) for node in listed]
         events += [PodUpserted(pod) for pod in world.pods.values()]
         core.handle_all([*events, Listed("pods"), Listed("nodes")], 100.0)
@@ -273,7 +273,7 @@ def committed(world: GangWorld, size: int) -> dict[str, heard.StoredIntent]:
 
 def group(name: str, size: int) -> PodGroup:
     return PodGroup(
-        group_key(Source.NATIVE, "default", name), Source.NATIVE, "default", name, gang=True, min_count=size
+        group_key(GroupSource.NATIVE, "default", name), GroupSource.NATIVE, "default", name, gang=True, min_count=size
     )  # fmt: skip
 
 
@@ -284,7 +284,7 @@ def begin(world: GangWorld, profile: cProfile.Profile | None) -> None:
     world.profile = profile
 
 
-def figures(turns: Turns) -> Json:
+def figures(turns: PhaseTurns) -> Json:
     """CPU of the turns."""
     return {
         "turns": len(turns.cpu_ms),

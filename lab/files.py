@@ -8,8 +8,8 @@ from pathlib import Path
 from lab.reading import read_bytes, read_text
 from lab.worlds.learned.model import FILE, MAX_BYTES, LearnedTwin, decode
 from lab.worlds.learned.series import MOST_BYTES
-from lab.worlds.services.loads import Trace, parse_trace
-from lab.worlds.services.topology import Topology, default_topology, parse_topology
+from lab.worlds.services.loads import LoadTrace, parse_trace
+from lab.worlds.services.topology import ServiceGraph, default_topology, parse_topology
 
 MOST_TOPOLOGY = 1 << 20
 
@@ -26,7 +26,7 @@ def read_series(flag: str, file: Path) -> bytes:
     return read_bytes(flag, file, MOST_BYTES, "give a file of 'conclave twin series' or 'conclave twin capture'")
 
 
-def read_topology(file: Path | None) -> Topology:
+def read_topology(file: Path | None) -> ServiceGraph:
     """The service graph of ``--topology``; None: the default one."""
     if file is None:
         return default_topology()
@@ -34,7 +34,7 @@ def read_topology(file: Path | None) -> Topology:
     return parse_topology(text, f"--topology: {file}")
 
 
-def read_load(flag: str, file: Path) -> Trace:
+def read_load(flag: str, file: Path) -> LoadTrace:
     """The load of a file, in the form of ``conclave evaluate --trace``."""
     return parse_trace(
         read_text(flag, file, MOST_BYTES, "give one rate per line, or a time and a rate"), f"{flag}: {file}"

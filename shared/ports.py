@@ -65,13 +65,13 @@ class Put(Struct, frozen=True, gc=False):
     lease_id: int = 0
 
 
-class Delete(Struct, frozen=True, gc=False):
+class DeleteKey(Struct, frozen=True, gc=False):
     """Operation: delete ``key``; absent is fine."""
 
     key: str
 
 
-Op = Put | Delete
+Op = Put | DeleteKey
 
 MAX_TXN_OPS = 128
 """etcd's default ``--max-txn-ops``; more compares or more operations than this are refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.autoscaling.observation import Bounds, Observation, Policy, ServiceObservation
+from shared.autoscaling.observation import Bounds, Policy, ScalingObservation, ServiceObservation
 
 
 def web(replicas: int, *, cpu: float | None = None, **fields: Any) -> ServiceObservation:
@@ -19,9 +19,9 @@ def web(replicas: int, *, cpu: float | None = None, **fields: Any) -> ServiceObs
     return ServiceObservation(**{**given, **fields})
 
 
-def moment(now: float, **services: ServiceObservation) -> Observation:
+def moment(now: float, **services: ServiceObservation) -> ScalingObservation:
     """What is seen at ``now``."""
-    return Observation(now=now, services=services)
+    return ScalingObservation(now=now, services=services)
 
 
 def asked(policy: Policy, now: float, service: ServiceObservation) -> int | None:

@@ -78,7 +78,7 @@ class PodBuilder:
         return self
 
     def api(self) -> api.Pod:
-        return msgspec.convert(self.json, api.Pod)
+        return msgspec.convert(self.json, api.KubePod)
 
     def pod(self) -> Pod:
         return pod_from_api(self.api())
@@ -120,7 +120,7 @@ class NodeBuilder:
         return self
 
     def api(self) -> api.Node:
-        return msgspec.convert(self.json, api.Node)
+        return msgspec.convert(self.json, api.KubeNode)
 
     def node(self) -> Node:
         return node_from_api(self.api())

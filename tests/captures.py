@@ -13,19 +13,19 @@ TRUE_USE = {"web": (300.0, 40e6, 0.0, 4e5), "job": (50.0, 120e6, 5e5, 0.0)}
 BASE = (100.0, 500e6, 1e4, 2e4)
 
 
-def node(name: str, cpu: str = "4", memory: str = "8Gi") -> api.Node:
+def node(name: str, cpu: str = "4", memory: str = "8Gi") -> api.KubeNode:
     labels = {"kubernetes.io/hostname": name}
     annotations = {"conclave.io/twin-limits": '{"disk":10000000,"net":10000000}'}
-    return api.Node(
+    return api.KubeNode(
         api.ObjectMeta(name=name, labels=labels, annotations=annotations),
         status=api.NodeStatus(allocatable={"cpu": cpu, "memory": memory, "pods": "110"}),
     )
 
 
-def pod(name: str, owner: str, node_name: str, cpu: str = "100m") -> api.Pod:
+def pod(name: str, owner: str, node_name: str, cpu: str = "100m") -> api.KubePod:
     owners = [api.OwnerReference("apps/v1", "ReplicaSet", owner, owner, controller=True)]
     requests = {"cpu": cpu, "memory": "64Mi"}
-    return api.Pod(
+    return api.KubePod(
         api.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", owner_references=owners),
         api.PodSpec(
             node_name=node_name, containers=[api.Container("main", resources=api.ResourceRequirements(requests))]

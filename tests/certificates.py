@@ -7,7 +7,7 @@ import ssl
 import uuid
 from pathlib import Path
 
-from shared.adapters.peers.certificates import Wanted, issue, make_authority, pem_of
+from shared.adapters.peers.certificates import CertificateWanted, issue, make_authority, pem_of
 
 
 class TestCa:
@@ -26,7 +26,7 @@ class TestCa:
 
     def issue(self, folder: Path, common_name: str, *hosts: str) -> tuple[Path, Path]:
         """(certificate, key) files of a new pair for both sides of a connection, called by the common name."""
-        wanted = Wanted(common_name, hosts, server=True, client=True)
+        wanted = CertificateWanted(common_name, hosts, server=True, client=True)
         pair = issue(self._authority, wanted, days=1, now=self._now)
         cert, key = folder / f"{common_name}.pem", folder / f"{common_name}.key"
         cert.write_bytes(pair[0])

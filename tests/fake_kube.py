@@ -20,7 +20,17 @@ from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.reservations import RESERVATIONS
-from shared.kube.resources import EVENTS, NODES, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.resources import (
+    EVENTS,
+    NODES,
+    PODS,
+    Bookmark,
+    DeletedObject,
+    ObjectList,
+    Resource,
+    Upserted,
+    WatchEvent,
+)
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
@@ -86,7 +96,7 @@ class FakeKube:
         self._store_node(node)
 
     def remove_node(self, name: str) -> None:
-        self._gone("nodes", self.nodes.pop(name), api.Node)
+        self._gone("nodes", self.nodes.pop(name), api.KubeNode)
 
     def add_pod(self, builder: PodBuilder) -> str:
         pod = msgspec.json.decode(msgspec.json.encode(builder.json))
@@ -107,7 +117,7 @@ class FakeKube:
         self._store_pod(pod)
 
     def remove_pod(self, name: str) -> None:
-        self._gone("pods", self.pods.pop(f"default/{name}"), api.Pod)
+        self._gone("pods", self.pods.pop(f"default/{name}"), api.KubePod)
 
     def bind_elsewhere(self, name: str, node: str) -> None:
         """Another scheduler was faster."""
@@ -161,9 +171,9 @@ class FakeKube:
 
     # --- the API ------------------------------------------------------------------------------------------------
 
-    def get_pod(self, namespace: str, name: str) -> api.Pod | None:
+    def get_pod(self, namespace: str, name: str) -> api.KubePod | None:
         pod = self.pods.get(f"{namespace}/{name}")
-        return msgspec.convert(pod, api.Pod) if pod is not None else None
+        return msgspec.convert(pod, api.KubePod) if pod is not None else None
 
     def bind(self, request: BindRequest) -> None:
         """POST binding. As the real one: no check that the node exists."""
@@ -289,7 +299,7 @@ class FakeKube:
             raise KubeRejected(f"pods {name!r} not found", status=404, reason="NotFound")
         if uid and self.check_preconditions and uid != pod["metadata"]["uid"]:
             raise KubeRejected("uid in precondition", status=409, reason="Conflict")
-        self._gone("pods", self.pods.pop(f"{namespace}/{name}"), api.Pod)
+        self._gone("pods", self.pods.pop(f"{namespace}/{name}"), api.KubePod)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -301,17 +311,17 @@ class FakeKube:
         self.revision += 1
         pod["metadata"]["resourceVersion"] = str(self.revision)
         self.pods[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = pod
-        self._tell("pods", Upserted(msgspec.convert(pod, api.Pod)))
+        self._tell("pods", Upserted(msgspec.convert(pod, api.KubePod)))
 
     def _store_node(self, node: dict[str, Any]) -> None:
         self.revision += 1
         node["metadata"]["resourceVersion"] = str(self.revision)
         self.nodes[node["metadata"]["name"]] = node
-        self._tell("nodes", Upserted(msgspec.convert(node, api.Node)))
+        self._tell("nodes", Upserted(msgspec.convert(node, api.KubeNode)))
 
     def _gone(self, plural: str, stored: dict[str, Any], kind: type[Any]) -> None:
         self.revision += 1
-        self._tell(plural, Deleted(msgspec.convert(stored, kind)))
+        self._tell(plural, DeletedObject(msgspec.convert(stored, kind)))
 
     def _tell(self, plural: str, event: WatchEvent[Any]) -> None:
         self.history.append((self.revision, plural, event))
@@ -402,7 +412,7 @@ class AsyncKube:
             return await self._call("get", lambda: self.server.get_pod(namespace, name))
         if resource is NODES:
             node = self.server.nodes.get(name)
-            return await self._call("get", lambda: msgspec.convert(node, api.Node) if node is not None else None)
+            return await self._call("get", lambda: msgspec.convert(node, api.KubeNode) if node is not None else None)
         found = self.server.objects.get(resource.plural, {}).get(f"{namespace}/{name}")
         return await self._call("get", lambda: msgspec.convert(found, resource.type) if found is not None else None)
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from shared.autoscaling.hpa.convert_spec import external_metric, utilization_metric
 from shared.autoscaling.hpa.model import (
-    Answers,
     Behavior,
     ContainerFacts,
     ExternalSeries,
+    HpaMetric,
+    HpaObjectSpec,
+    HpaOutcome,
     Memory,
-    Metric,
-    Outcome,
+    MetricAnswers,
     PodFacts,
     PodUsage,
-    Scale,
+    ScaleSubresource,
     ScalingPolicy,
     ScalingRules,
-    Spec,
 )
 from shared.autoscaling.hpa.rule import reconcile
 
@@ -49,23 +49,23 @@ def usage(name: str, cpu: int, *, at_s: float = NOON - 10, window_s: float = 30.
     return PodUsage(name, LABELS, at_s, window_s, (("c", {"cpu": cpu}),))
 
 
-def used(*cpu: int | None) -> Answers:
+def used(*cpu: int | None) -> MetricAnswers:
     """Answers about ``p0``, ``p1`` ...; None: nothing about that one."""
-    return Answers(resource=tuple(usage(f"p{i}", value) for i, value in enumerate(cpu) if value is not None))
+    return MetricAnswers(resource=tuple(usage(f"p{i}", value) for i, value in enumerate(cpu) if value is not None))
 
 
-def queued(value: int) -> Answers:
+def queued(value: int) -> MetricAnswers:
     """An external series ``queue`` of ``value`` requests."""
-    return Answers(external=(ExternalSeries("queue", {}, value * 1000),))
+    return MetricAnswers(external=(ExternalSeries("queue", {}, value * 1000),))
 
 
 CPU_HALF = utilization_metric("cpu", 50)
 QUEUE_TEN = external_metric("queue", 10_000)
 
 
-def spec(*metrics: Metric, minimum: int = 1, maximum: int = 100, behavior: Behavior | None = None) -> Spec:
+def spec(*metrics: HpaMetric, minimum: int = 1, maximum: int = 100, behavior: Behavior | None = None) -> HpaObjectSpec:
     """By cpu at 50 % unless metrics are given."""
-    return Spec(minimum=minimum, maximum=maximum, metrics=metrics or (CPU_HALF,), behavior=behavior)
+    return HpaObjectSpec(minimum=minimum, maximum=maximum, metrics=metrics or (CPU_HALF,), behavior=behavior)
 
 
 def rules(*policies: tuple[str, int, int], **fields: Any) -> ScalingRules:
@@ -78,12 +78,16 @@ FREE = Behavior(rules(), rules(("Percent", 100, 15)))
 """No window, and no policy that limits in these tests."""
 
 
-def scale(replicas: int, status: int | None = None, **fields: Any) -> Scale:
+def scale(replicas: int, status: int | None = None, **fields: Any) -> ScaleSubresource:
     """The scale of ``app=web``; as many pods as replicas unless said."""
-    return Scale(replicas, replicas if status is None else status, fields.pop("selector", "app=web"), **fields)
+    return ScaleSubresource(
+        replicas, replicas if status is None else status, fields.pop("selector", "app=web"), **fields
+    )
 
 
-def once(given: Spec, replicas: int, answers: Answers, seen: Sequence[PodFacts] | None = None, **more: Any) -> Outcome:
+def once(
+    given: HpaObjectSpec, replicas: int, answers: MetricAnswers, seen: Sequence[PodFacts] | None = None, **more: Any
+) -> HpaOutcome:
     """One reconciliation by a controller that meets the object at noon."""
     now = more.pop("now", NOON)
     memory = more.pop("memory", Memory())
@@ -91,13 +95,15 @@ def once(given: Spec, replicas: int, answers: Answers, seen: Sequence[PodFacts] 
     return reconcile(given, memory, more.pop("scaled", scale(replicas)), found, answers, now, **more)
 
 
-def wanted(given: Spec, replicas: int, answers: Answers, seen: Sequence[PodFacts] | None = None, **more: Any) -> Any:
+def wanted(
+    given: HpaObjectSpec, replicas: int, answers: MetricAnswers, seen: Sequence[PodFacts] | None = None, **more: Any
+) -> Any:
     """What the first metric asks for: replicas, or the reason it failed."""
     proposals = once(given, replicas, answers, seen, **more).proposals
     assert proposals is not None
     return proposals[0].reason if proposals[0].replicas is None else proposals[0].replicas
 
 
-def reasons(outcome: Outcome) -> Mapping[str, str]:
+def reasons(outcome: HpaOutcome) -> Mapping[str, str]:
     """Reasons of the conditions by type."""
     return {kind: one.reason for kind, one in outcome.status.conditions.items()}

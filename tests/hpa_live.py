@@ -17,27 +17,27 @@ from services.autoscaler.core import gates
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.core.events import (
     KINDS,
-    Committed,
     Event,
-    Listed,
-    PodGone,
+    RecordCommitted,
+    ReplicasWrote,
     RoundRead,
+    ScaledListed,
+    ScaledPodGone,
     ScalerSeen,
     SetSeen,
-    Told,
-    Wrote,
+    StatusTold,
 )
-from services.autoscaler.core.instructions import Commit, Instruction, ReadRound, Tell, Write
-from services.autoscaler.core.state import CoreSettings
+from services.autoscaler.core.instructions import CommitRecord, Instruction, ReadRound, TellStatus, Write
+from services.autoscaler.core.state import ScalerCoreSettings
 from services.autoscaler.io.follow import events_of, pod_fact
-from services.autoscaler.io.reads import Kinds, Reads
+from services.autoscaler.io.reads import Reads, ServedKinds
 from services.autoscaler.io.weights import PolicyFiles
 from shared.autoscaling.hpa.batch import step_json
 from shared.autoscaling.hpa.values import duration_s, seconds
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.label_selectors import parse_label_selector
-from shared.kube.objects import ObjectMeta, Pod
+from shared.kube.objects import KubePod, ObjectMeta
 from shared.kube.resources import PODS, Upserted
 from shared.model.autoscaler import Autoscaler, Go
 from shared.ports import Put
@@ -194,10 +194,10 @@ class _Live:
         self.store = MemoryStore()
         self.now = 0.0
         self.desired = (given["hpa"].get("status") or {}).get("desiredReplicas", 0)
-        self.core = AutoscalerCore(1, CoreSettings(decide_every_s=0.001), PolicyFiles(None).make, now=0.0)
+        self.core = AutoscalerCore(1, ScalerCoreSettings(decide_every_s=0.001), PolicyFiles(None).make, now=0.0)
         anything: Any = self.server
         self.reads = Reads(
-            anything, self.store, Keys(), kinds=Kinds(anything, 1.0), prometheus=None, timeout_s=1.0,
+            anything, self.store, Keys(), kinds=ServedKinds(anything, 1.0), prometheus=None, timeout_s=1.0,
             wall=lambda: self.now,
         )  # fmt: skip
         self.scaler = object_of("web", [target], policy=policy)
@@ -216,16 +216,16 @@ class _Live:
         if not self.now:
             await self._begin(at_s)
         self.now = at_s
-        events: list[Event] = [PodGone(uid) for uid in self.pods]
+        events: list[Event] = [ScaledPodGone(uid) for uid in self.pods]
         selector = parse_label_selector(step["scale"]["selector"] or "none=none")
         raw = []
         for one in step.get("pods") or ():
             meta = {**one["metadata"], "uid": one["metadata"]["name"]}
             if selector is not None and selector.matches(meta.get("labels") or {}):
                 meta["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "set", "controller": True}]
-            raw.append(msgspec.convert({**one, "metadata": meta}, Pod))
+            raw.append(msgspec.convert({**one, "metadata": meta}, KubePod))
         self.pods = [one.metadata.uid for one in raw]
-        events += events_of(PODS, [Upserted(one) for one in raw], _seen, lambda meta: PodGone(meta.uid))
+        events += events_of(PODS, [Upserted(one) for one in raw], _seen, lambda meta: ScaledPodGone(meta.uid))
         await self._turn(events)
         watched = self.core.state.objects["default/web"]
         outcome = watched.policy.outcomes.get("web")  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ class _Live:
         self.now = at_s - 1
         for one in self.before:
             self.core.handle_all([ScalerSeen(one)], self.now)
-        listed = [SetSeen("set", "web-uid"), *(Listed(kind) for kind in KINDS)]
+        listed = [SetSeen("set", "web-uid"), *(ScaledListed(kind) for kind in KINDS)]
         await self._turn(listed)
         self.now = at_s - 0.5
         await self._turn([ScalerSeen(self.scaler)])
@@ -268,17 +268,17 @@ class _Live:
             case ReadRound():
                 found: RoundRead = await self.reads.round(work)
                 return found
-            case Commit():
-                return Committed(work.key, work.number, "ok")
+            case CommitRecord():
+                return RecordCommitted(work.key, work.number, "ok")
             case Write():
-                return Wrote(work.key, work.number, {one.service: ("ok", "") for one in work.writes})
-            case Tell():
-                return Told(work.scaler.key)
+                return ReplicasWrote(work.key, work.number, {one.service: ("ok", "") for one in work.writes})
+            case TellStatus():
+                return StatusTold(work.scaler.key)
             case _:
                 return None
 
 
-def _seen(pod: Pod) -> Event:
-    from services.autoscaler.core.events import PodSeen
+def _seen(pod: KubePod) -> Event:
+    from services.autoscaler.core.events import ScaledPodSeen
 
-    return PodSeen(pod_fact(pod))
+    return ScaledPodSeen(pod_fact(pod))

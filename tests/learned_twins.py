@@ -9,9 +9,9 @@ import numpy as np
 
 from lab.autoscaling.recording import record
 from lab.worlds.learned import encoding as code
-from lab.worlds.learned.fitting import Lesson, lesson_of
+from lab.worlds.learned.fitting import FittingSteps, lesson_of
 from lab.worlds.learned.model import LearnedTwin
-from lab.worlds.learned.series import Series, parse_series
+from lab.worlds.learned.series import RecordedSeries, parse_series
 from lab.worlds.services.topology import default_topology
 
 
@@ -22,18 +22,18 @@ def recorded_bytes(scenarios: tuple[str, ...] = ("calm", "mixed"), seconds: int 
     return "".join(text for _, text in rows).encode()
 
 
-def recorded(scenarios: tuple[str, ...] = ("calm", "mixed"), seconds: int = 300) -> Series:
+def recorded(scenarios: tuple[str, ...] = ("calm", "mixed"), seconds: int = 300) -> RecordedSeries:
     """The same, parsed."""
     return parse_series(recorded_bytes(scenarios, seconds), "series.csv", services=default_topology().order)
 
 
-def lesson(scenarios: tuple[str, ...] = ("calm", "mixed"), seconds: int = 300) -> Lesson:
+def lesson(scenarios: tuple[str, ...] = ("calm", "mixed"), seconds: int = 300) -> FittingSteps:
     """What would be learned from it."""
     return lesson_of(recorded(scenarios, seconds), default_topology(), held_out=0.3, seed=1000)
 
 
 def twin_that_says(
-    found: Lesson, *, change: int, levels: Sequence[int], pending: int = 0, members: int = 2
+    found: FittingSteps, *, change: int, levels: Sequence[int], pending: int = 0, members: int = 2
 ) -> LearnedTwin:
     """Networks that know nothing but these classes, whatever they see: ``change`` of ready replicas, the level of each
     signal."""

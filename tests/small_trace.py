@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.worlds.placement.trace_run import parse_lists
-from shared.policy.rehearsal.rehearsal import Trace
+from shared.policy.rehearsal.rehearsal import RehearsalTrace
 
 NODES_HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS_HEADER = (
@@ -38,5 +38,5 @@ def pod_list(count: int = 80, seed: int = 0) -> str:
     return PODS_HEADER + "".join(rows)
 
 
-def small_trace(nodes: int = 12, pods: int = 80, seed: int = 0) -> Trace:
+def small_trace(nodes: int = 12, pods: int = 80, seed: int = 0) -> RehearsalTrace:
     return parse_lists(pod_list(pods, seed), "pods.csv", node_list(nodes), "nodes.csv")

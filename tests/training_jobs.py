@@ -12,8 +12,8 @@ import pytest
 
 from lab.jobs.example import example_tables
 from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
-from lab.worlds.training.simulation import TrainingJob
-from shared.jobs.observation import JobObservation, NodeObservation, Observation
+from lab.worlds.training.simulation import SimulatedTrainingJob
+from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[1].parent / "shared")) / "data" / "dljobs"
 
@@ -31,10 +31,10 @@ def example_models() -> Models:
     return read_models(tables[THROUGHPUT_FILE], tables[CONVERGENCE_FILE])
 
 
-def training_job(name: str, model: str = "small", **changes: Any) -> TrainingJob:
+def training_job(name: str, model: str = "small", **changes: Any) -> SimulatedTrainingJob:
     """A job of an example model: 2 workers, batch 64, from second 0."""
     given = {"submitted": 0.0, "requested": 2, "batch": 64, "maximum": 8}
-    return TrainingJob(name=name, model=example_models()[model], **{**given, **changes})
+    return SimulatedTrainingJob(name=name, model=example_models()[model], **{**given, **changes})
 
 
 def make_nodes(count: int = 2, gpus: int = 4) -> tuple[NodeObservation, ...]:
@@ -79,8 +79,8 @@ def seen_job(name: str, **changes: Any) -> JobObservation:
     return JobObservation(name=name, **given)
 
 
-def observation(*jobs: JobObservation, nodes: tuple[NodeObservation, ...] = (), now: float = 600.0) -> Observation:
-    return Observation(now=now, jobs=jobs, nodes=nodes or make_nodes())
+def observation(*jobs: JobObservation, nodes: tuple[NodeObservation, ...] = (), now: float = 600.0) -> JobsObservation:
+    return JobsObservation(now=now, jobs=jobs, nodes=nodes or make_nodes())
 
 
 def workers_of(decision: Any) -> dict[str, int]:

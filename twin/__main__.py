@@ -26,13 +26,13 @@ from twin.api.server import TwinServer
 from twin.audit import FLUSH_EVERY_S, AuditFile
 from twin.bootstrap import make_registry
 from twin.certificate import make_server_tls
-from twin.cluster_file import MOST_NODES, Cluster, plain_cluster, populate, read_cluster
+from twin.cluster_file import MOST_NODES, ClusterFile, plain_cluster, populate, read_cluster
 from twin.controllers.device_claims import DeviceClaimController
 from twin.controllers.device_drivers import DeviceDrivers
 from twin.controllers.device_taints import DeviceTaintEviction
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
-from twin.controllers.node_zones import NodeZones
+from twin.controllers.node_zones import NodeZonesController
 from twin.controllers.pod_groups import PodGroupProtection
 from twin.controllers.runtime import Controller
 from twin.controllers.volumes import VolumeController
@@ -198,7 +198,7 @@ def main(
                 file.close()
 
 
-def cluster_of(path: Path | None, nodes: int | None, devices: int | None, *, simulate: bool) -> Cluster:
+def cluster_of(path: Path | None, nodes: int | None, devices: int | None, *, simulate: bool) -> ClusterFile:
     """What the flags say of the cluster to begin with."""
     given = [
         name for name, value in (("--cluster", path), ("--nodes", nodes), ("--devices", devices)) if value is not None
@@ -227,7 +227,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         DeviceClaimController(registry),
         DeviceDrivers(registry),
         DeviceTaintEviction(registry, speed=speed),
-        NodeZones(registry, speed=speed),
+        NodeZonesController(registry, speed=speed),
     ]
 
 

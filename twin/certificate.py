@@ -12,7 +12,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from shared.adapters.peers.certificates import Wanted, issue, make_authority, pem_of
+from shared.adapters.peers.certificates import CertificateWanted, issue, make_authority, pem_of
 
 DAYS = 30
 
@@ -22,7 +22,7 @@ def make_server_tls(host: str, now: dt.datetime) -> tuple[ssl.SSLContext, bytes]
     hosts = list(dict.fromkeys((host, "127.0.0.1", "::1", "localhost")))
     # a day more than what it signs: whole seconds are cut off its end
     authority = make_authority("conclave-twin", days=DAYS + 1, now=now)
-    wanted = Wanted("conclave-twin", tuple(hosts), server=True, client=False)
+    wanted = CertificateWanted("conclave-twin", tuple(hosts), server=True, client=False)
     certificate, key = issue(authority, wanted, days=DAYS, now=now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

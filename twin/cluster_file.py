@@ -27,7 +27,7 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 PLAIN_DRIVER = "gpu.example.com"
 
 
-class Nodes(Struct, frozen=True, forbid_unknown_fields=True):
+class NodesOfFile(Struct, frozen=True, forbid_unknown_fields=True):
     """``count`` nodes that are alike. A ``{i}`` in the name or a label is the node's number among them."""
 
     count: int = 1
@@ -44,24 +44,24 @@ class Nodes(Struct, frozen=True, forbid_unknown_fields=True):
     """NUMA nodes, among which all of it is dealt."""
 
 
-class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The file. For each driver of the nodes there is a DeviceClass of its name, unless ``objects`` has it; where nodes
     have zones, the definition of NodeResourceTopology too."""
 
-    nodes: list[Nodes] = []
+    nodes: list[NodesOfFile] = []
     objects: list[Json] = []
 
 
-def plain_cluster(nodes: int, devices: int) -> Cluster:
+def plain_cluster(nodes: int, devices: int) -> ClusterFile:
     """So many nodes, each with so many devices of one driver, or none."""
     capacity = {"memory": "80Gi"}
     attributes = {"model": "H100", "index": "{i}"}
     drivers = [Driver(PLAIN_DRIVER, devices, attributes=dict(attributes), capacity=capacity)] if devices else []
     check_drivers(drivers, "--devices")
-    return Cluster([Nodes(nodes, devices=drivers)])
+    return ClusterFile([NodesOfFile(nodes, devices=drivers)])
 
 
-def read_cluster(path: Path) -> Cluster:
+def read_cluster(path: Path) -> ClusterFile:
     """The file at ``path``. Raises ``ConfigError`` that names the field."""
     import yaml
 
@@ -73,7 +73,7 @@ def read_cluster(path: Path) -> Cluster:
         detail = " ".join(str(error).split())
         raise ConfigError(f"--cluster: {path} is no YAML: {detail}") from None
     try:
-        cluster = msgspec.convert(found or {}, Cluster)
+        cluster = msgspec.convert(found or {}, ClusterFile)
     except msgspec.ValidationError as error:
         raise ConfigError(f"--cluster: {path}: {error}; docs/devices.md shows such a file") from None
     total = 0
@@ -89,7 +89,7 @@ def read_cluster(path: Path) -> Cluster:
     return cluster
 
 
-def populate(registry: TwinRegistry, cluster: Cluster) -> None:
+def populate(registry: TwinRegistry, cluster: ClusterFile) -> None:
     """Create everything. Raises ``ConfigError`` with the server's words."""
     for index, obj in enumerate(cluster.objects):
         _create(registry, _resource(registry, obj, index), obj)
@@ -108,7 +108,7 @@ def populate(registry: TwinRegistry, cluster: Cluster) -> None:
             _create(registry, "nodes", node_of(nodes, number))
 
 
-def node_of(nodes: Nodes, number: int) -> Json:
+def node_of(nodes: NodesOfFile, number: int) -> Json:
     """One node, played by the twin's kubelet."""
     capacity = {"cpu": nodes.cpu, "memory": nodes.memory, "pods": str(nodes.pods), **nodes.resources}
     annotations = {TWIN_NODE_ANNOTATION: "true", **nodes.annotations}

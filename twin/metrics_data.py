@@ -28,7 +28,7 @@ from shared.errors import ObjectError
 from shared.model.resources import parse_quantity
 from twin.api.requests.paths import ResourcePath
 from twin.kinds import metrics
-from twin.model.usage import TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, Usage, profile_from_json
+from twin.model.usage import TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, UsageNow, profile_from_json
 from twin.registry.list_options import parse_fields, parse_labels, query_bool
 from twin.registry.registry import TwinRegistry
 from twin.registry.served import ServedKind
@@ -68,10 +68,10 @@ class MetricsData:
         self._registry = registry
         self._data = _Data()
         self._speed = 0.0
-        self._used: Callable[[], dict[str, Usage]] | None = None
+        self._used: Callable[[], dict[str, UsageNow]] | None = None
         self._listed: list[ServedKind] = []
 
-    def play(self, used: Callable[[], dict[str, Usage]], *, speed: float) -> None:
+    def play(self, used: Callable[[], dict[str, UsageNow]], *, speed: float) -> None:
         """Answer for a cluster that is played: ``used`` by each node now; ``speed``: a profile's seconds a second."""
         self._used, self._speed = used, speed
         self._list_kinds()

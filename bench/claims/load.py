@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gangs import load
-from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.cluster import NAMESPACE, BenchCluster
 from bench.stand.processes import stop
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ def slice_of(number: int, devices: int) -> Json:
             "spec": {"driver": DRIVER, "pool": pool, "nodeName": name, "devices": every}}  # fmt: skip
 
 
-async def prepare(cluster: Cluster, nodes: int, devices: int) -> None:
+async def prepare(cluster: BenchCluster, nodes: int, devices: int) -> None:
     """Class, template and slices; what an earlier run left is gone."""
     await clear(cluster)
     expression = f"device.driver == '{DRIVER}'"
@@ -59,7 +59,7 @@ async def prepare(cluster: Cluster, nodes: int, devices: int) -> None:
     await cluster.add(SLICES, (slice_of(number, devices) for number in range(nodes)))
 
 
-async def clear(cluster: Cluster) -> None:
+async def clear(cluster: BenchCluster) -> None:
     """Nothing of ours is left but nodes and pods."""
     await free_standing(cluster)
     for path in (TEMPLATES, CLASSES):
@@ -83,7 +83,7 @@ def pod(name: str) -> Json:
     return body
 
 
-async def stand(cluster: Cluster, nodes: int, devices: int, count: int) -> None:
+async def stand(cluster: BenchCluster, nodes: int, devices: int, count: int) -> None:
     """So many claims hold a device each that no pod uses, spread over the nodes, as scheduler_perf has it."""
     request = {"name": "gpu", "exactly": {"deviceClassName": CLASS}}
     spec = {"devices": {"requests": [request]}}
@@ -105,7 +105,7 @@ async def stand(cluster: Cluster, nodes: int, devices: int, count: int) -> None:
     await cluster.each_of(one, range(len(places)))
 
 
-async def free_standing(cluster: Cluster) -> None:
+async def free_standing(cluster: BenchCluster) -> None:
     """The claims of ``stand`` are gone."""
     listed = [one async for one in cluster.each(f"{CLAIMS}?labelSelector={STANDING}%3Dtrue", PAGE)]
 
@@ -117,7 +117,7 @@ async def free_standing(cluster: Cluster) -> None:
     await cluster.each_of(one, listed)
 
 
-async def twice(cluster: Cluster) -> int:
+async def twice(cluster: BenchCluster) -> int:
     """How many devices more than one claim has now."""
     held: Counter[tuple[str, str, str]] = Counter()
     async for claim in cluster.each(CLAIMS, PAGE):

@@ -20,8 +20,19 @@ from typing import Any
 import aiohttp
 
 from bench.claims.load import CLAIMS, TEMPLATE, controllers, free_standing, pod, pods, prepare, stand, twice
-from bench.stand.cluster import Cluster, Seen
-from bench.stand.contest import KUBE, Contestant, Stand, Turn, by_case, conditions, contestants, opened, said_of, turns
+from bench.stand.cluster import BenchCluster, SeenPods
+from bench.stand.contest import (
+    KUBE,
+    Contestant,
+    ContestTurn,
+    Stand,
+    by_case,
+    conditions,
+    contestants,
+    opened,
+    said_of,
+    turns,
+)
 from bench.stand.figures import spread, table
 
 BOUND_S, CLAIMS_S, WARM_S = 900.0, 600.0, 3.0
@@ -33,10 +44,10 @@ CASES = (BURST, *SHARES)
 Figures = dict[str, Any]
 
 
-class Claims:
+class ClaimCounts:
     """How many claims there are. ``check`` ends the bench where nobody makes any."""
 
-    def __init__(self, cluster: Cluster, check: Callable[[], None]) -> None:
+    def __init__(self, cluster: BenchCluster, check: Callable[[], None]) -> None:
         self._cluster, self._check = cluster, check
 
     async def count(self) -> int:
@@ -68,7 +79,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     twin_flags = ("--simulate",)
     async with opened(options, twin_flags=twin_flags) as on:
         with controllers(options.kube_controller_manager, on.kubeconfig) as check:
-            claims = Claims(on.cluster, check)
+            claims = ClaimCounts(on.cluster, check)
             for case in options.cases:
                 await _begin(on, options, case, claims)
                 async for contestant, turn in turns(options, on, everybody):
@@ -84,7 +95,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     return found
 
 
-async def _begin(on: Stand, options: argparse.Namespace, case: str, claims: Claims) -> None:
+async def _begin(on: Stand, options: argparse.Namespace, case: str, claims: ClaimCounts) -> None:
     nodes = options.nodes[-1]
     await on.nodes(nodes)
     await prepare(on.cluster, nodes, options.devices)
@@ -94,15 +105,15 @@ async def _begin(on: Stand, options: argparse.Namespace, case: str, claims: Clai
     await stand(on.cluster, nodes, options.devices, held)
 
 
-async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace, claims: Claims) -> Figures:
+async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace, claims: ClaimCounts) -> Figures:
     """Everything waits when the contestant is started."""
     cluster, count = on.cluster, min(options.pods, options.nodes[-1] * options.devices)
     before = await claims.count()
-    cluster.seen = seen = Seen()
+    cluster.seen = seen = SeenPods()
     await cluster.add_pods(pods(on.name(), count))
     await cluster.until(lambda: len(seen.shown) >= count, BOUND_S)
     await claims.reach(before + count)
-    async with Turn(on, contestant) as turn:
+    async with ContestTurn(on, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
         try:
             await cluster.until(lambda: turn.failed or len(seen.bound) >= count, BOUND_S)
@@ -120,7 +131,7 @@ async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace, 
     }
 
 
-async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace, _: Claims) -> Figures:
+async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace, _: ClaimCounts) -> Figures:
     """Ten pods wait at any time."""
     cluster, prefix = on.cluster, on.name()
     made = 0
@@ -142,8 +153,8 @@ async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace,
             task.add_done_callback(replacing.discard)
 
     going, cluster.on_bound = True, bound
-    cluster.seen = seen = Seen()
-    async with Turn(on, contestant) as turn:
+    cluster.seen = seen = SeenPods()
+    async with ContestTurn(on, contestant) as turn:
         await turn.scheduler.ready()
         for _ in range(OUTSTANDING):
             await cluster.add_pod(pod(more()))
@@ -163,7 +174,7 @@ async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace,
 
 
 def _figures(
-    turn: Turn, count: int, bound: int, rate: float, cpu: dict[str, float], server: dict[str, float]
+    turn: ContestTurn, count: int, bound: int, rate: float, cpu: dict[str, float], server: dict[str, float]
 ) -> Figures:
     return {
         "pods": count, "bound": bound, "pods_per_s": round(rate, 1),

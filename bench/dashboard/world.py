@@ -30,7 +30,7 @@ AT_ONCE = 16
 """Requests in flight to the twin's API server."""
 
 
-class World:
+class DashboardWorld:
     """What runs. ``names`` of pods created so far."""
 
     def __init__(self, mesh: Mesh, seed: int) -> None:
@@ -139,7 +139,7 @@ def _make_unwell(body: dict[str, Any], condition: str, status: str, reason: str)
 
 
 @asynccontextmanager
-async def world(folder: Path, *, nodes: int, seed: int = 1) -> AsyncIterator[World]:
+async def world(folder: Path, *, nodes: int, seed: int = 1) -> AsyncIterator[DashboardWorld]:
     """Two coordinators with an admin API, four agents, two binders, so many nodes; Queues and pod groups are served."""
     tokens = folder / "admin-tokens"
     tokens.write_text(f"{TOKEN} operator olga\n")
@@ -149,6 +149,6 @@ async def world(folder: Path, *, nodes: int, seed: int = 1) -> AsyncIterator[Wor
         folder, coordinators=2, agents=4, binders=2, flags={"coordinator": admin},
         twin_flags=["--simulate", "--kubernetes", "1.37"], kinds=[QUEUES_KIND],
     ) as mesh:  # fmt: skip
-        found = World(mesh, seed)
+        found = DashboardWorld(mesh, seed)
         await found.add_nodes(nodes)
         yield found

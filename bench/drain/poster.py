@@ -54,7 +54,7 @@ class _List(msgspec.Struct):
     items: list[_Item]
 
 
-class Connection(asyncio.Protocol):
+class PostingConnection(asyncio.Protocol):
     """Posts what ``requests`` gives, one after the other; ``done`` when there is no more, or one is refused."""
 
     def __init__(self, requests: Iterator[bytes]) -> None:
@@ -136,7 +136,7 @@ async def post(kubeconfig: Path, namespace: str, connections: int, *, victims: b
     port = server.port or (443 if tls else 80)
     made = [
         await loop.create_connection(
-            lambda: Connection(left), server.hostname or "", port, ssl=tls,
+            lambda: PostingConnection(left), server.hostname or "", port, ssl=tls,
             server_hostname=(access.server_hostname or server.hostname) if tls else None,
         )
         for _ in range(min(connections, max(1, len(pods))))

@@ -16,15 +16,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bench.drain.scenes import JOIN, Scene, node, standing
-from bench.stand.cluster import Seen
+from bench.drain.scenes import JOIN, DrainScene, node, standing
+from bench.stand.cluster import SeenPods
 from bench.stand.contest import (
     KUBE,
     LIMIT,
     Contestant,
+    ContestTurn,
     Poster,
     Stand,
-    Turn,
     by_case,
     conditions,
     contestants,
@@ -48,7 +48,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     async with opened(options, node=node) as stand:
         running = 0
         scenes = [
-            Scene(name, stand.cluster, shapes=options.shapes, joining=options.joining) for name in options.scene
+            DrainScene(name, stand.cluster, shapes=options.shapes, joining=options.joining) for name in options.scene
         ]  # fmt: skip
         async for contestant, turn in turns(options, stand, everybody):
             if running < options.running:
@@ -70,16 +70,16 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     return found
 
 
-async def drain(stand: Stand, contestant: Contestant, scene: Scene, count: int) -> Figures:
+async def drain(stand: Stand, contestant: Contestant, scene: DrainScene, count: int) -> Figures:
     """One; the pods are gone afterwards, those that run already stay. Where nodes join, they come once each pod has
     been told that it fits nowhere, and times are from then on."""
     cluster = stand.cluster
-    cluster.seen = seen = Seen()
+    cluster.seen = seen = SeenPods()
     made = await scene.pods(stand.name(), count)
     await cluster.add_pods(made)
     await cluster.until(lambda: len(seen.shown) >= count, BOUND_S)
     before = await stand.writes.so_far()
-    async with Turn(stand, contestant) as turn:
+    async with ContestTurn(stand, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
         began = turn.scheduler.started_at
         try:
@@ -99,7 +99,7 @@ async def drain(stand: Stand, contestant: Contestant, scene: Scene, count: int) 
     bound, on = len(seen.bound), Counter(seen.node.values())
     first, last = min(seen.bound.values(), default=began), max(seen.bound.values(), default=began)
     writes = per_pod(before, await stand.writes.so_far(), bound)
-    cluster.seen = seen = Seen()
+    cluster.seen = seen = SeenPods()
     await cluster.remove_pods(body["metadata"]["name"] for body in made)
     await cluster.until(lambda: len(seen.gone) >= count, GONE_S)
     await scene.clear(made)

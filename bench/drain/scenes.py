@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.gangs import load
 from bench.quality import scenes as bursts
-from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.cluster import NAMESPACE, BenchCluster
 from bench.stand.contest import pods
 
 Json = dict[str, Any]
@@ -44,10 +44,10 @@ def standing(count: int, nodes: int) -> Iterator[Json]:
         yield body
 
 
-class Scene:
+class DrainScene:
     """One scene on a cluster with so many nodes. ``prepare`` it; for each drain ``pods``, ``join`` and ``clear``."""
 
-    def __init__(self, name: str, cluster: Cluster, *, shapes: int, joining: int) -> None:
+    def __init__(self, name: str, cluster: BenchCluster, *, shapes: int, joining: int) -> None:
         self.name = name
         self._cluster = cluster
         self._shapes = shapes

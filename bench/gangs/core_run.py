@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from bench.gangs import load
-from bench.gangs.load import LARGEST_GANG, SHAPES, Shape
+from bench.gangs.load import LARGEST_GANG, SHAPES, GangShape
 from bench.gangs.world import GangWorld
 from bench.saturation.core_run import figures
 from bench.stand.figures import lines, quantile
-from shared.model.pod_group import PodGroup, Source, Topology, group_key
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
 from shared.runtime.process.garbage import keep_pauses_short
 
 PREEMPTORS = "preemptors"
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
-def place(options: argparse.Namespace, shape: Shape) -> dict[str, Any]:
+def place(options: argparse.Namespace, shape: GangShape) -> dict[str, Any]:
     """One shape on empty nodes: everything created at the rate, until all is bound and seen bound."""
     world = _world(options, options.nodes, options.racks)
     sizes = shape.sizes(Random(options.seed))
@@ -147,9 +147,9 @@ def _pod(name: str, *, priority: int, in_group: str = "") -> dict[str, Any]:
 
 
 def _group(name: str, size: int, *, racks: bool = False) -> PodGroup:
-    topology = Topology(load.RACK) if racks else None
+    topology = GroupTopology(load.RACK) if racks else None
     return PodGroup(
-        group_key(Source.NATIVE, "default", name), Source.NATIVE, "default", name, gang=True, min_count=size,
+        group_key(GroupSource.NATIVE, "default", name), GroupSource.NATIVE, "default", name, gang=True, min_count=size,
         topology=topology,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ SMALLEST, LARGEST = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GangShape:
     """So many gangs of so many members; ``size`` 0: drawn from 8 to 64, until there are ``gangs`` pods in all;
     ``size`` 1: lone pods. ``racks``: each gang in one rack."""
 
@@ -41,7 +41,7 @@ class Shape:
             left -= size
         return sizes
 
-    def scaled(self, share: float) -> Shape:
+    def scaled(self, share: float) -> GangShape:
         """The same in small: gangs of the same size, fewer of them; members of one that would be alone."""
         if share == 1 or self.gangs * share >= 2 or self.size <= 1:
             return replace(self, gangs=max(1, round(self.gangs * share)))
@@ -49,16 +49,16 @@ class Shape:
 
 
 SHAPES = [
-    Shape("lone", 3000, 1),
-    Shape("mixed", 3000, 0),
-    Shape("1000x3", 1000, 3),
-    Shape("300x16", 300, 16),
-    Shape("3x1000", 3, 1000),
-    Shape("750x4-racks", 750, 4, racks=True),
+    GangShape("lone", 3000, 1),
+    GangShape("mixed", 3000, 0),
+    GangShape("1000x3", 1000, 3),
+    GangShape("300x16", 300, 16),
+    GangShape("3x1000", 3, 1000),
+    GangShape("750x4-racks", 750, 4, racks=True),
 ]
 
 
-LARGEST_GANG = Shape("1x4096", 1, 4096)
+LARGEST_GANG = GangShape("1x4096", 1, 4096)
 """As many members as are placed together at most."""
 
 
@@ -96,7 +96,7 @@ def pod(name: str, *, in_group: str = "", app: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec}
 
 
-def members(shape: Shape, sizes: list[int]) -> Iterator[tuple[str, Json]]:
+def members(shape: GangShape, sizes: list[int]) -> Iterator[tuple[str, Json]]:
     """(the gang's name, "" of a lone pod; the pod), gang after gang."""
     for number, size in enumerate(sizes):
         gang = f"{shape.name}-{number:04}"

@@ -19,10 +19,10 @@ from random import Random
 from typing import Any
 
 from bench.gangs import load
-from bench.gangs.load import Shape
-from bench.stand.cluster import NAMESPACE, Cluster, Seen
+from bench.gangs.load import GangShape
+from bench.stand.cluster import NAMESPACE, BenchCluster, SeenPods
 from bench.stand.figures import quantile
-from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
+from bench.stand.processes import BenchMesh, KubeScheduler, Scheduler, WatchedProcesses, start_twin, stop
 
 BOUND_S = 900.0
 """Longest wait until all of a shape is bound."""
@@ -38,7 +38,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"machine_load": round(os.getloadavg()[0], 2), "cpus": os.cpu_count(), "seed": options.seed}
     makers: dict[str, Callable[[Path, Path], Scheduler]] = {}
     if not options.only_kube_scheduler:
-        makers["conclave"] = lambda kubeconfig, folder: Mesh(kubeconfig, folder, options.agents)
+        makers["conclave"] = lambda kubeconfig, folder: BenchMesh(kubeconfig, folder, options.agents)
     if options.kube_scheduler:
         makers["kube_scheduler"] = lambda kubeconfig, folder: KubeScheduler(
             options.kube_scheduler, kubeconfig, folder, gates=options.gates
@@ -64,7 +64,7 @@ async def measure(
 ) -> dict[str, Any]:  # fmt: skip
     """All shapes with one scheduler, which stays up between them."""
     others = {"bench": os.getpid()} | ({"twin": twin} if twin else {})
-    async with Cluster.open(kubeconfig, grace_s=0) as cluster:
+    async with BenchCluster.open(kubeconfig, grace_s=0) as cluster:
         api = await cluster.serving("scheduling.k8s.io", ("v1beta1", "v1alpha2"), "podgroups")
         if not api and any(shape.size != 1 for shape in options.shapes):
             sys.exit("bench.gangs: the server has no PodGroup in scheduling.k8s.io; switch on the gate GenericWorkload")
@@ -74,7 +74,7 @@ async def measure(
             await scheduler.ready()
             found: dict[str, Any] = {"nodes": options.nodes, "api": api}
             for shape in options.shapes:
-                found[shape.name] = await Run(options, cluster, scheduler, others, api).shape(shape)
+                found[shape.name] = await GangRun(options, cluster, scheduler, others, api).shape(shape)
                 print(f"{scheduler.title}, {shape.name}: {found[shape.name]['pods_per_s']} pods/s", file=sys.stderr)
         finally:
             await scheduler.close()
@@ -84,11 +84,11 @@ async def measure(
     return found
 
 
-class Run:
+class GangRun:
     """One shape."""
 
     def __init__(
-        self, options: argparse.Namespace, cluster: Cluster, scheduler: Scheduler, others: dict[str, int], api: str
+        self, options: argparse.Namespace, cluster: BenchCluster, scheduler: Scheduler, others: dict[str, int], api: str
     ) -> None:
         self._options = options
         self._cluster = cluster
@@ -96,10 +96,10 @@ class Run:
         self._others = others
         self._api = api
 
-    async def shape(self, shape: Shape) -> dict[str, Any]:
+    async def shape(self, shape: GangShape) -> dict[str, Any]:
         """Its figures; the pods and groups are gone afterwards."""
         cluster, options = self._cluster, self._options
-        cluster.seen = Seen()
+        cluster.seen = SeenPods()
         sizes = shape.sizes(Random(options.seed))
         made = list(load.members(shape, sizes))
         names: defaultdict[str, list[str]] = defaultdict(list)
@@ -111,10 +111,10 @@ class Run:
         ]  # fmt: skip
         await cluster.add(f"/apis/{self._api}/namespaces/{NAMESPACE}/podgroups", groups)
         await asyncio.sleep(REST_S)
-        seen, watch = cluster.seen, Parts(names, kill_after=KILL_AT * len(made))
+        seen, watch = cluster.seen, PartialGangs(names, kill_after=KILL_AT * len(made))
         cluster.on_bound = watch.bound
         killing = asyncio.create_task(self._kill(watch))
-        async with Watched(self._scheduler, self._others) as watched:
+        async with WatchedProcesses(self._scheduler, self._others) as watched:
             began = time.monotonic()
             done, _ = await asyncio.gather(
                 cluster.until(lambda: len(seen.bound) >= len(made), BOUND_S),
@@ -148,9 +148,9 @@ class Run:
         await cluster.until(lambda: seen.gone.keys() >= seen.bound.keys(), 60)
         return found
 
-    async def _kill(self, watch: Parts) -> str:
+    async def _kill(self, watch: PartialGangs) -> str:
         """SIGKILL to the process that leads, in the middle; its name."""
-        if not self._options.kill or not isinstance(self._scheduler, Mesh):
+        if not self._options.kill or not isinstance(self._scheduler, BenchMesh):
             return ""
         await watch.in_the_middle.wait()
         name = await self._scheduler.leading_process(self._options.kill)
@@ -158,7 +158,7 @@ class Run:
         return name
 
 
-class Parts:
+class PartialGangs:
     """Which gangs stand in part, from the watch. ``names``: the members of each gang. ``in_the_middle``: set when more
     than ``kill_after`` pods are bound."""
 
@@ -190,14 +190,14 @@ class Parts:
         """Gangs of which some stand and others do not, now."""
         return sum(0 < count < self._sizes[gang] for gang, count in self._bound.items())
 
-    def spans(self, seen: Seen) -> list[float]:
+    def spans(self, seen: SeenPods) -> list[float]:
         """From the first to the last bind of each gang that is whole."""
         times = [
             [seen.bound[name] for name in names] for names in self._names.values() if seen.bound.keys() >= set(names)
         ]
         return [max(one) - min(one) for one in times if len(one) > 1]
 
-    def scattered(self, seen: Seen, racks: int) -> int:
+    def scattered(self, seen: SeenPods, racks: int) -> int:
         """Gangs whose members stand in more than one rack."""
         return sum(
             len({int(seen.node[name].rpartition("-")[2]) % racks for name in names if name in seen.node}) > 1

@@ -12,11 +12,11 @@ import time
 
 import msgspec
 
-from bench.saturation.world import BIND_S, WATCH_S, CoreWorld, Turns
+from bench.saturation.world import BIND_S, WATCH_S, CoreWorld, PhaseTurns
 from services.binder.core import events as heard
 from services.binder.core import instructions as asked
 from services.binder.core.core import EVENTS_PER_TURN, BinderCore
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core import events as seen
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
@@ -37,8 +37,8 @@ class GangWorld(CoreWorld):
         settings: CoordinatorSettings | None = None,
     ) -> None:  # fmt: skip
         super().__init__(agents=agents, seed=seed, grace_s=grace_s, policy=policy, settings=settings)
-        self.binder = BinderCore(3, CoreSettings(), Keys())
-        self.binder_turns: dict[str, Turns] = {}
+        self.binder = BinderCore(3, BinderCoreSettings(), Keys())
+        self.binder_turns: dict[str, PhaseTurns] = {}
         self._to_binder: list[tuple[float, int, heard.Event]] = []
         self._requests: dict[int, tuple[int, float]] = {}
         self._sent = 0
@@ -82,7 +82,7 @@ class GangWorld(CoreWorld):
         batch: list[heard.Event] = []
         while self._to_binder and self._to_binder[0][0] <= self.now and len(batch) < EVENTS_PER_TURN:
             batch.append(heapq.heappop(self._to_binder)[2])
-        turns = self.binder_turns.setdefault(self.phase, Turns())
+        turns = self.binder_turns.setdefault(self.phase, PhaseTurns())
         wall, cpu = time.perf_counter(), time.thread_time()
         if self.profile is not None:
             self.profile.enable()
@@ -114,7 +114,7 @@ class GangWorld(CoreWorld):
                 self._tell(heard.Committed(instruction.batch, self._revision), ETCD_S)
             case asked.Bind():
                 self._carry_binding(instruction)
-            case asked.Answer():
+            case asked.PlanAnswer():
                 plan_id, sent_at = self._requests.pop(instruction.request)
                 self.post(seen.PlanAnswered(plan_id, instruction.result, self.now - sent_at + HOP_S), HOP_S)
             case asked.Refuse():

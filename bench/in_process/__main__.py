@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.in_process.meters import OTHERS, CpuMeter
 from bench.in_process.switches import add_argument, settings_of
-from bench.in_process.world import World
+from bench.in_process.world import InProcessWorld
 from bench.stand.contest import conditions, numbers
 from bench.stand.figures import table
 from bench.stand.proc import calibration_ms
@@ -35,7 +35,7 @@ def measured(nodes: int, agents: int, pods: int, options: argparse.Namespace) ->
     """One drain of a warm mesh."""
     meter = CpuMeter()
     core, binder = settings_of(options.set)
-    world = World(
+    world = InProcessWorld(
         nodes=nodes, agents=agents, meter=meter, seed=options.seed, policy=options.policy, settings=core,
         binder_settings=binder,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.in_process.meters import OTHERS, OpcodeMeter
 from bench.in_process.switches import add_argument, settings_of
-from bench.in_process.world import World
+from bench.in_process.world import InProcessWorld
 from shared.runtime.observe.logging import current_level, set_level
 
 RECORDED = Path(__file__).with_name("counts.json")
@@ -41,13 +41,13 @@ def measured(nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: 
     """Per pod, by group and name."""
     meter, pods = meter or OpcodeMeter(), PODS
     core, binder = settings_of(switches)
-    world = World(nodes=nodes, agents=AGENTS, meter=meter, settings=core, binder_settings=binder)
+    world = InProcessWorld(nodes=nodes, agents=AGENTS, meter=meter, settings=core, binder_settings=binder)
     world.start()
     world.create((f"warm-{number:04}" for number in range(WARM)), shapes=4)
     world.run()
     level = current_level()
     set_level("info")  # debug lines cost, and who called may have asked for them
-    before, meter.counting = Looked(world), True
+    before, meter.counting = CountsSnapshot(world), True
     gc.disable()  # its callbacks would be counted, wherever a collection falls
     try:
         world.create((f"pod-{number:04}" for number in range(pods)), shapes=4)
@@ -58,13 +58,13 @@ def measured(nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: 
     meter.counting = False
     if world.unbound():
         raise AssertionError(f"{world.unbound()} pods were not bound")
-    return Looked(world).since(before, pods)
+    return CountsSnapshot(world).since(before, pods)
 
 
-class Looked:
+class CountsSnapshot:
     """A world's counts at one moment."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: InProcessWorld) -> None:
         store, server = world.store, world.server
         self.groups: dict[str, dict[str, int]] = {
             "opcodes": {name: spent for name, spent in world.meter.spent.items() if name not in OTHERS},
@@ -72,7 +72,7 @@ class Looked:
             "calls": {**server.calls, "transactions": store.txns, "operations in etcd": store.ops},
         }
 
-    def since(self, before: Looked, pods: int) -> Counts:
+    def since(self, before: CountsSnapshot, pods: int) -> Counts:
         """What came since, per pod."""
         return {
             group: {name: round((value - before.groups[group].get(name, 0)) / pods, 3) for name, value in now.items()}

@@ -64,7 +64,7 @@ class StoredPod:
         )
 
 
-class Server:
+class InProcessServer:
     """``lines``: what the watch of pods has sent so far. ``calls``: by verb, and ``bytes`` of the bodies of both."""
 
     def __init__(self, meter: Meter) -> None:

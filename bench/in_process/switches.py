@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.state import CoreSettings
 
 
@@ -16,13 +16,13 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=__doc__.split(": ", 1)[1])
 
 
-def settings_of(texts: Sequence[str]) -> tuple[CoreSettings, BinderSettings]:
+def settings_of(texts: Sequence[str]) -> tuple[CoreSettings, BinderCoreSettings]:
     """Both cores' settings. ``SystemExit``: there is no such setting, or it has no such value."""
-    core, binder = CoreSettings(), BinderSettings()
+    core, binder = CoreSettings(), BinderCoreSettings()
     for text in texts:
         name, _, value = text.partition("=")
         of_binder, name = name.startswith("binder."), name.removeprefix("binder.")
-        changed: CoreSettings | BinderSettings = binder if of_binder else core
+        changed: CoreSettings | BinderCoreSettings = binder if of_binder else core
         known = {field.name: getattr(changed, field.name) for field in fields(changed)}
         simple = {field: value for field, value in known.items() if isinstance(value, int | float | str)}
         try:

@@ -17,11 +17,11 @@ from typing import Any
 import structlog
 
 from bench.in_process.meters import ETCD, Meter
-from bench.in_process.server import NAMESPACE, Server
+from bench.in_process.server import NAMESPACE, InProcessServer
 from services.binder.core import events as told
 from services.binder.core import instructions as to_do
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from services.coordinator.core import events as seen
@@ -35,7 +35,7 @@ from shared.model.cluster_events import Listed
 from shared.policy.registry import make_policy
 from shared.ports import Compare, CreateRevisionIs, Op, Put, TxnResult
 from shared.runtime.kube.watches import node_events, pod_events
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.turns import Log, Stop, Tick
 from shared.wire.codec import decode, encode
@@ -82,16 +82,16 @@ class _Valid:
         return True
 
 
-class World:
+class InProcessWorld:
     """``bytes``: of messages between the services, by kind. ``start`` it, ``create`` pods, ``run``."""
 
     def __init__(
         self, *, nodes: int, agents: int, meter: Meter, seed: int = 0, policy: str = "kube-default",
-        settings: CoreSettings | None = None, binder_settings: BinderSettings | None = None,
+        settings: CoreSettings | None = None, binder_settings: BinderCoreSettings | None = None,
     ) -> None:  # fmt: skip
         self.now = 1000.0
         self.meter = meter
-        self.server = Server(meter)
+        self.server = InProcessServer(meter)
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.store = _Store(self.etcd, meter)
         self.bytes: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class World:
         """Kubernetes events that were asked for."""
         term = self._lead(KEYS.coordinator_leader)
         self.core = Core(term=term, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
-        self.binder = BinderCore(self._lead(KEYS.binder_leader("0")), binder_settings or BinderSettings(), KEYS)
+        self.binder = BinderCore(self._lead(KEYS.binder_leader("0")), binder_settings or BinderCoreSettings(), KEYS)
         self.agents = {f"a{n}": AgentCore(make_policy(policy), Random(f"{seed}-{n}")) for n in range(agents)}
         quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
         log = structlog.wrap_logger(None, wrapper_class=quiet).bind()  # else bound anew at each line
@@ -113,10 +113,11 @@ class World:
         self._pod_frames = FrameDecoder(PODS), FrameDecoder(PODS)
         self._api_calls = ApiCalls(
             self.server, self._to_binder.extend, leadership=_Valid(), failpoints=Failpoints(),  # type: ignore[arg-type]
-            bind_timeout_s=5.0, bind_ms=Quantiles(), bind_seconds=None, log=log,
+            bind_timeout_s=5.0, bind_ms=ReservoirQuantiles(), bind_seconds=None, log=log,
         )  # fmt: skip
         self._store_calls = StoreCalls(
-            self.store, self._to_binder.extend, keys=KEYS, shard="0", failpoints=Failpoints(), commit_ms=Quantiles(),
+            self.store, self._to_binder.extend, keys=KEYS, shard="0", failpoints=Failpoints(),
+            commit_ms=ReservoirQuantiles(),
             log=log,
         )  # fmt: skip
         self._nodes = self.server.node_lines(nodes)
@@ -260,7 +261,7 @@ class World:
         self.meter.leave()
         for instruction in out:
             match instruction:
-                case to_do.Answer():
+                case to_do.PlanAnswer():
                     self._answer(instruction.request, instruction.result)
                 case to_do.Refuse() | Stop():
                     raise AssertionError(instruction)

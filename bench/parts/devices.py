@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterator
 
 from bench.stand.contest import whole_number
 from shared.model.devices import (
+    AllocatedDevice,
     Allocation,
-    Ask,
-    Attribute,
     AttributeConstraint,
     Capacity,
     ClaimRef,
     Device,
+    DeviceAsk,
+    DeviceAttribute,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     Reach,
-    Request,
-    Result,
     nanos_of,
 )
 from shared.model.node import Node
@@ -50,7 +50,7 @@ def slice_of(node: str, devices: int) -> DeviceSlice:
         devices=tuple(
             Device(
                 f"gpu-{i}",
-                (("index", Attribute("int", i)), ("model", Attribute("string", "H100"))),
+                (("index", DeviceAttribute("int", i)), ("model", DeviceAttribute("string", "H100"))),
                 (("memory", Capacity(nanos_of("80Gi"))),),
             )
             for i in range(devices)
@@ -67,9 +67,11 @@ def cluster(nodes: list[Node], devices: int) -> Devices:
     return Devices(inventory, Selectors())
 
 
-def claiming(devices: Devices, number: int, ask: Ask, constraints: tuple[AttributeConstraint, ...] = ()) -> DevicePod:
+def claiming(
+    devices: Devices, number: int, ask: DeviceAsk, constraints: tuple[AttributeConstraint, ...] = ()
+) -> DevicePod:
     """A pod whose claim, made from a template, is there."""
-    claim = DeviceClaim("default", f"claim-{number}", f"uid-{number}", (Request("r", ask),), constraints)
+    claim = DeviceClaim("default", f"claim-{number}", f"uid-{number}", (DeviceRequest("r", ask),), constraints)
     devices.inventory.put_claim(claim)
     return DevicePod("default", f"pod-{number}", f"pod-{number}", (ClaimRef("r", claim.name),))
 
@@ -92,13 +94,13 @@ def timed(run: Callable[[], int], expected: int) -> float:
 
 def give(devices: Devices, node: Node, device: int) -> None:
     """The device of a node is allocated to somebody."""
-    devices.inventory.count(Allocation((Result("r", DRIVER, node.name, f"gpu-{device}"),)))
+    devices.inventory.count(Allocation((AllocatedDevice("r", DRIVER, node.name, f"gpu-{device}"),)))
 
 
-def model(number: int) -> Ask:
+def model(number: int) -> DeviceAsk:
     """One GPU by a selector of its own."""
     text = f'device.attributes["{DRIVER}"].model == "H100" && device.attributes["{DRIVER}"].index < {1000 + number}'
-    return Ask("r", "gpu", (text,))
+    return DeviceAsk("r", "gpu", (text,))
 
 
 def new_class(nodes: list[Node], devices: int) -> Iterator[float]:
@@ -143,9 +145,9 @@ def no_choice(nodes: list[Node]) -> Iterator[float]:
             Device(
                 f"d{i}",
                 (
-                    ("group", Attribute("int", i // 2 % 15 + i % 2)),
-                    ("root", Attribute("int", i % 2)),
-                    ("serial", Attribute("int", 1000 * index + i)),
+                    ("group", DeviceAttribute("int", i // 2 % 15 + i % 2)),
+                    ("root", DeviceAttribute("int", i % 2)),
+                    ("serial", DeviceAttribute("int", 1000 * index + i)),
                 ),
             )
             for i in range(128)
@@ -154,7 +156,7 @@ def no_choice(nodes: list[Node]) -> Iterator[float]:
     kept = Devices(inventory, Selectors())
     constraints = (AttributeConstraint(f"{DRIVER}/group", distinct=True), AttributeConstraint(f"{DRIVER}/root"))
     for number in itertools.count():
-        pod = claiming(kept, number, Ask("r", "gpu", count=16), constraints)
+        pod = claiming(kept, number, DeviceAsk("r", "gpu", count=16), constraints)
         yield timed(lambda pod=pod: filter_all(kept, pod, nodes), 0)  # type: ignore[misc]
 
 

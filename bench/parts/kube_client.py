@@ -92,7 +92,7 @@ async def serve(events: int) -> None:
     await asyncio.Event().wait()
 
 
-class Access:
+class TokenAccess:
     """``KubeAccess`` with a token and no TLS."""
 
     proxy: str | None = None
@@ -113,7 +113,7 @@ class Access:
 
 async def measure(port: int, events: int, binds: int) -> dict[str, float]:
     """One run of everything, in microseconds of this process' CPU."""
-    client = KubeClient(Access(f"http://127.0.0.1:{port}"))
+    client = KubeClient(TokenAccess(f"http://127.0.0.1:{port}"))
     figures: dict[str, float] = {}
     request = BindRequest("team", "web-1", "5c1f2b6e-0000-4000-8000-000000000001", "7", "node-1")
     await client.bind(request)

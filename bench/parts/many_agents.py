@@ -35,7 +35,7 @@ from shared.wire.records import AgentRecord
 DAY_S, STATUS_S, CHANGED_S = 86_400, 300, 3600
 
 
-class World(OneNodeAgents):
+class ManyAgents(OneNodeAgents):
     """Whose agents are started again and whose nodes change."""
 
     def __init__(self, nodes: int, policy: str) -> None:
@@ -98,7 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = []
     for nodes in options.nodes:
-        world = World(nodes, options.policy)
+        world = ManyAgents(nodes, options.policy)
         for name in ("registered", "heartbeat", "changed", "pod"):
             of = getattr(world, name)
             costs = []

@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shared.adapters.node_files import NodeFiles
 from shared.agent.counters import Counters, parse
-from shared.agent.readings import Reading, Sensor
+from shared.agent.readings import HostReading, Sensor
 
 NAMES = ("prometheus-node-exporter", "node_exporter")
 COLLECTORS = ("cpu", "meminfo", "diskstats", "netdev")
@@ -169,7 +169,7 @@ def window(url: str, seconds: float) -> tuple[Look, Look]:
         return first, looked(files, url)
 
 
-def reading(first: Look, second: Look) -> Reading:
+def reading(first: Look, second: Look) -> HostReading:
     """What our sensor makes of the counters just before the exporter's."""
     sensor = Sensor(ticks_per_s=TICKS_PER_S)
     sensor.take(first.before)

@@ -29,7 +29,7 @@ from shared.adapters.peers.credentials import TokenFile
 from shared.runtime.http.callers import Authenticator, Caller
 from shared.runtime.http.listener import CALLS, listen
 from shared.runtime.http.peers import PeerRoute, build_app
-from shared.runtime.observe.metrics import Metrics, Quantiles
+from shared.runtime.observe.metrics import Metrics, ReservoirQuantiles
 
 
 async def serve(token_file: Path, *, by_aiohttp: bool) -> None:
@@ -61,9 +61,9 @@ async def measure(url: str, tokens: TokenFile, calls: int, size: int) -> dict[st
                 return found
 
         for concurrency in (1, 16, 64):
-            times = Quantiles()
+            times = ReservoirQuantiles()
 
-            async def caller(share: int, times: Quantiles = times) -> None:
+            async def caller(share: int, times: ReservoirQuantiles = times) -> None:
                 for _ in range(share):
                     started = time.perf_counter()
                     await client.call(url, "/v1/echo", body, timeout_s=10)

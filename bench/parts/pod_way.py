@@ -26,7 +26,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.core import Core
 from shared.agent.core import AgentCore
 from shared.wire.codec import decode, encode
@@ -66,7 +66,7 @@ def main() -> None:
 
 def functions_of_a_pod(nodes: int = 4) -> dict[str, set[str]]:
     """Qualified names of the functions that one pod passes through in a warm mesh, by module."""
-    world = MeshWorld(0, settings=CoreSettings())  # without the checks of invariants that tests switch on
+    world = MeshWorld(0, settings=BinderCoreSettings())  # without the checks of invariants that tests switch on
     for number in range(nodes):
         world.kube.add_node(make_node(f"n{number}").allocatable(cpu="8", memory="16Gi"))
     for name in ("first", "second"):

@@ -49,7 +49,7 @@ def main() -> None:
 def measure(folder: Path, arguments: argparse.Namespace) -> None:
     """Run sensors against a leader of this process."""
     certify(folder)
-    leader = Leader(folder)
+    leader = BenchLeader(folder)
     tls = [f"--tls-{what}={folder}/sensor/{file}" for what, file in
            (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))]  # fmt: skip
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
@@ -98,7 +98,7 @@ def certify(folder: Path) -> None:
         (place / "ca.crt").write_bytes(pem_of(authority.certificate))
 
 
-class Leader:
+class BenchLeader:
     """The leader's desk behind a plain listener: a thread for each sensor."""
 
     def __init__(self, folder: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from shared.kube import objects as api
@@ -74,12 +74,12 @@ def resident_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-class Server:
+class PodListServer:
     """Lists pods page by page and has no news."""
 
     def __init__(self, pods: int, nodes: int) -> None:
         self._pods, self._nodes = pods, nodes
-        self._decode = msgspec.json.Decoder(api.Pod).decode
+        self._decode = msgspec.json.Decoder(api.KubePod).decode
 
     async def pages(self, _resource: Any, *, timeout_s: float) -> AsyncGenerator[ObjectList[Any], None]:  # noqa: ARG002
         """500 a page."""
@@ -100,7 +100,7 @@ class Server:
 def core_of(role: str) -> Core | BinderCore:
     """An empty one."""
     if role == BINDER:
-        return BinderCore(1, BinderSettings(), Keys())
+        return BinderCore(1, BinderCoreSettings(), Keys())
     return Core(term=1, scheduler_name="conclave", policy="kube-default", rng=Random(0), settings=CoordinatorSettings())
 
 
@@ -110,7 +110,7 @@ def mirror(pods: int, nodes: int, role: str, *, learns: bool) -> dict[str, float
 
 
 async def _mirror(pods: int, nodes: int, role: str, *, learns: bool) -> dict[str, float]:
-    server: Any = Server(pods, nodes)
+    server: Any = PodListServer(pods, nodes)
     watch, core = SharedWatch(pod_reflector(server), pod_from_api, followers=1), core_of(role)
     handle = core.handle_all if isinstance(core, BinderCore) else core.handle
     if learns:
@@ -158,7 +158,7 @@ def main() -> None:
             print(json.dumps({"role": role, "learns": learns, "pods": options.pods} | found))
         return
     state = ClusterState()
-    nodes, pods = msgspec.json.Decoder(api.Node), msgspec.json.Decoder(api.Pod)
+    nodes, pods = msgspec.json.Decoder(api.KubeNode), msgspec.json.Decoder(api.KubePod)
     for number in range(options.nodes):
         state.upsert_node(node_from_api(nodes.decode(json.dumps(node(number)))))
     gc.collect()

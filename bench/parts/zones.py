@@ -49,7 +49,7 @@ MAKES = ((2, TopologyPolicy.SINGLE_NUMA_NODE), (2, TopologyPolicy.RESTRICTED), (
 KATALYST = ((2, TopologyPolicy.NUMERIC), (4, TopologyPolicy.NUMERIC), (8, TopologyPolicy.NUMERIC))
 
 
-class Cluster:
+class ZonedCluster:
     """Nodes of 64 CPUs and 256 GiB in ``makes`` of zones; ``zones`` False: nobody tells of them."""
 
     def __init__(self, nodes: int, makes: tuple[tuple[int, TopologyPolicy], ...], *, zones: bool) -> None:
@@ -103,7 +103,7 @@ def compared(
     nodes: int, makes: tuple[tuple[int, TopologyPolicy], ...], sizes: tuple[tuple[int, int], ...], *, aligned: bool
 ) -> tuple[float, float, float]:
     """Us of a decision without zones, of one with them, and of the verdicts in it."""
-    plain, zoned = Cluster(nodes, makes, zones=False), Cluster(nodes, makes, zones=True)
+    plain, zoned = ZonedCluster(nodes, makes, zones=False), ZonedCluster(nodes, makes, zones=True)
     rng = random.Random(2)
     spent: tuple[list[float], ...] = ([], [], [])
     for number in range(PODS + len(sizes)):
@@ -118,7 +118,7 @@ def compared(
 
 def parked(nodes: int, makes: tuple[tuple[int, TopologyPolicy], ...]) -> float:
     """Us of CPU for what a parked pod costs: why no node takes it, and where evicting might help."""
-    cluster, rng = Cluster(nodes, makes, zones=True), random.Random(3)
+    cluster, rng = ZonedCluster(nodes, makes, zones=True), random.Random(3)
     for number in range(4 * nodes):
         size = rng.choice(SIZES)
         cluster.state.assume(make_pod(number, size, aligned=True), f"node-{number % nodes}", 0.0)

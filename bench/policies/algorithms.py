@@ -43,7 +43,7 @@ VALIDATIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RunRow:
     """One run: lower is better for both figures."""
 
     validation: float
@@ -88,7 +88,7 @@ AGENTS: Agents = {
 }
 
 
-def decider_row(name: str, objective: str, seed: int, steps: int) -> Row:
+def decider_row(name: str, objective: str, seed: int, steps: int) -> RunRow:
     """Train and measure one decider."""
     settings = replace(settings_for(objective, seed, steps), validate_every=max(1, steps // VALIDATIONS))
     run = DECIDERS[name](settings)
@@ -105,20 +105,20 @@ def decider_row(name: str, objective: str, seed: int, steps: int) -> Row:
     given = SuiteInput(TEST_SEEDS, "bench.policies.algorithms", (objective,), weights={objective: weights})
     metrics = deepsets.run_suite(given, planned=planned).policies[objective]
     regret = fmean(metric.mean for key, metric in metrics.items() if key.endswith("/regret"))
-    return Row(run.best_regret, regret, trained_s)
+    return RunRow(run.best_regret, regret, trained_s)
 
 
-def agents_row(name: str, seed: int, rounds: int) -> Row:
+def agents_row(name: str, seed: int, rounds: int) -> RunRow:
     """Train and measure one team."""
     run = AGENTS[name](seed, rounds)
     started_s = time.process_time()
     for _ in run.run():
         pass
     trained_s = time.process_time() - started_s
-    return Row(run.best_imbalance, Ground(run.settings).imbalance(run.best, Workers(), TEST_SEEDS), trained_s)
+    return RunRow(run.best_imbalance, Ground(run.settings).imbalance(run.best, Workers(), TEST_SEEDS), trained_s)
 
 
-def lines_of(title: str, figure: str, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+def lines_of(title: str, figure: str, rows: Mapping[str, Sequence[RunRow]]) -> Iterator[str]:
     """A Markdown table."""
     yield f"\n**{title}**\n"
     yield f"| algorithm | {figure}, validation | {figure}, test | CPU s |"
@@ -132,7 +132,7 @@ def told(values: Sequence[float]) -> str:
     return f"{fmean(values):.4f} ± {sample_sd(values):.4f}"
 
 
-def seconds(rows: Sequence[Row]) -> str:
+def seconds(rows: Sequence[RunRow]) -> str:
     """The mean CPU time of one training."""
     return f"{fmean(row.cpu_s for row in rows):.0f}"
 

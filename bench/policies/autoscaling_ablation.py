@@ -27,7 +27,7 @@ import click
 from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.metrics import METRICS, finite
 from lab.autoscaling.policies import make
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from lab.evaluation.seeds import TEST_SEEDS, parse_seeds
 from lab.worlds.services.scenarios import intensity_of
 from lab.worlds.services.topology import default_topology
@@ -65,15 +65,15 @@ def train(variant: str, start: str, seeds: str, steps: int, folder: Path) -> Pat
     return found[0]
 
 
-def measure(weights: WeightsFile) -> dict[str, Metric]:
+def measure(weights: WeightsFile) -> dict[str, ResultMetric]:
     """The figures of the mixed scenario on the test seeds."""
     setup = Setup(default_topology(), "mixed", intensity_of("mixed"))
     played = [play(setup, make(weights.card.policy, weights), seed).figures for seed in TEST_SEEDS]
     series = finite({name: [one[name] for one in played] for name in METRICS})
-    return {name: Metric.of(values) for name, values in series.items()}
+    return {name: ResultMetric.of(values) for name, values in series.items()}
 
 
-def line_of(variant: str, start: str, weights: WeightsFile, metrics: Mapping[str, Metric]) -> str:
+def line_of(variant: str, start: str, weights: WeightsFile, metrics: Mapping[str, ResultMetric]) -> str:
     """One row of the table."""
     scores = ", ".join(f"{score:.1f}" for score in validation(weights).values())
     cells = [f"{metrics[name].mean:.1f} ± {metrics[name].sd:.1f}" if name in metrics else "" for name in SHOWN]
@@ -86,7 +86,7 @@ def validation(weights: WeightsFile) -> dict[str, float]:
     return scores
 
 
-def document(weights: WeightsFile, metrics: Mapping[str, Metric]) -> dict[str, object]:
+def document(weights: WeightsFile, metrics: Mapping[str, ResultMetric]) -> dict[str, object]:
     """What ``--json`` has of a variant."""
     scores = validation(weights)
     return {

@@ -22,7 +22,7 @@ from lab.autoscaling.episode import Setup
 from lab.autoscaling.metrics import GOOD, WINDOW_S
 from lab.autoscaling.policies import make
 from lab.evaluation.seeds import parse_seeds
-from lab.worlds.services.disturbances import Kind
+from lab.worlds.services.disturbances import DisturbanceKind
 from lab.worlds.services.scenarios import intensity_of
 from lab.worlds.services.topology import default_topology
 from lab.worlds.services.world import ServiceWorld
@@ -77,10 +77,10 @@ def _going_on(world: ServiceWorld) -> set[str]:
     working = [ready - hung for ready, hung in zip(fleet.ready, fleet.hung, strict=True)]
     causes = {
         "hung": any(fleet.hung),
-        "surge": Kind.SURGE in kinds,
+        "surge": DisturbanceKind.SURGE in kinds,
         "pending": any(fleet.counts(service)[2] for service in range(len(fleet.names))),
         "missing": any(works < asked for works, asked in zip(working, fleet.asked, strict=True)),
-        "dearer": Kind.DEARER in kinds,
+        "dearer": DisturbanceKind.DEARER in kinds,
     }
     return {cause for cause, there in causes.items() if there}
 

@@ -30,14 +30,14 @@ from lab.learner.frag.captured import lists_of
 from lab.learner.training.runner import TrainRequest
 from lab.mesh import openb
 from lab.mesh.measured import SENSORS, play
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from lab.worlds.placement.captured_cluster import cluster_of
 from shared.errors import ConfigError
 from shared.policy.frag.fragmentation import typical_demand
 from shared.policy.frag.policy import request_of
 from shared.policy.frag.value import NAME as FRAG
-from shared.policy.rehearsal.rehearsal import Trace
+from shared.policy.rehearsal.rehearsal import RehearsalTrace
 from shared.policy.rehearsal.submission import pods_of
 from shared.policy.weights import decode, shipped
 from twin.model.capture import encode
@@ -48,12 +48,12 @@ FIGURE = {"marl-dqn": "imbalance", "lb": "load_spread", "ee": "nodes_in_use", "e
 """What each is judged by, ``frag`` by the percent of the GPUs that nobody holds; lower is better."""
 
 
-def played(policy: Named, made: Made, agents: Agents, seed: int) -> float:
+def played(policy: NamedPolicy, made: Made, agents: Agents, seed: int) -> float:
     """What one test through the mesh cost."""
     if policy.name == FRAG:
         nodes, _, _ = lists_of(cluster_of(captured(made), "made"), "made")
         pods = pods_of([request_of(one, nodes.models) for one in later_gpu_pods(made, seed)])
-        trace = Trace(nodes, pods, typical_demand(pods.classes, pods.counts))
+        trace = RehearsalTrace(nodes, pods, typical_demand(pods.classes, pods.counts))
         return 100.0 - openb.allocated(trace, policy, agents, seed)
     pods_ = later_day(made, seed)
     last_s = max(pod.at_s + pod.duration_s for pod in pods_)
@@ -61,7 +61,7 @@ def played(policy: Named, made: Made, agents: Agents, seed: int) -> float:
     return float(getattr(result, FIGURE[policy.name]))
 
 
-def trained(policy: str, made: Made, args: argparse.Namespace, *, per: str = "") -> Named:
+def trained(policy: str, made: Made, args: argparse.Namespace, *, per: str = "") -> NamedPolicy:
     """The policy trained on the made cluster's capture, by the trainer of ``conclave train``; with ``per`` a network
     for each value of that label of nodes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -73,10 +73,10 @@ def trained(policy: str, made: Made, args: argparse.Namespace, *, per: str = "")
             policy, out, (args.train_seed,), cluster=file, algorithm=args.algorithm, steps=args.steps or None, per=per
         )
         TRAINERS[policy](request)
-        return Named(policy, decode((out / f"{policy}.npz").read_bytes(), policy=policy))
+        return NamedPolicy(policy, decode((out / f"{policy}.npz").read_bytes(), policy=policy))
 
 
-def same(ours: Named) -> bool:
+def same(ours: NamedPolicy) -> bool:
     """Whether the shipped weights stayed: then so do the placements."""
     assert ours.weights is not None
     arrays, theirs = ours.weights.arrays, shipped(ours.name).arrays
@@ -130,7 +130,7 @@ def main() -> None:
                 args.write.mkdir(parents=True, exist_ok=True)
                 (args.write / f"{policy}-{name}.json.gz").write_bytes(encode(captured(made)))
                 continue
-            ours, theirs = trained(policy, made, args), Named(policy)
+            ours, theirs = trained(policy, made, args), NamedPolicy(policy)
             for agents in map(Agents.parse, args.agents.split(",")):
                 before = np.array([played(theirs, made, agents, seed) for seed in args.seeds])
                 after = before if same(ours) else np.array([played(ours, made, agents, seed) for seed in args.seeds])

@@ -23,7 +23,7 @@ import torch
 from bench.policies.captured import Costs, played, ratios, same, trained
 from bench.policies.made_clusters import CLUSTERS, POOL_LABEL
 from lab.evaluation.seeds import parse_seeds
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from shared.policy.marl.policy import NAME
 
@@ -52,7 +52,7 @@ def main() -> None:
     )
     for name in args.clusters.split(","):
         made = replace(CLUSTERS[name], labelled=True)
-        policies = [Named(NAME), trained(NAME, made, args), trained(NAME, made, args, per=POOL_LABEL)]
+        policies = [NamedPolicy(NAME), trained(NAME, made, args), trained(NAME, made, args, per=POOL_LABEL)]
         for agents in map(Agents.parse, args.agents.split(",")):
             costs: list[Costs] = []
             for place, policy in enumerate(policies):

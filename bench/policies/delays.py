@@ -23,7 +23,7 @@ import numpy as np
 
 from lab.evaluation.seeds import parse_seeds
 from lab.mesh import thesis
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents, MeshWorld
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -44,7 +44,7 @@ Seen = list[dict[str, Floats]]
 """By pod, by node: what its agent saw."""
 
 
-class Watched(MarlDqn):
+class WatchedMarlDqn(MarlDqn):
     """Keeps what it sees."""
 
     def __init__(self, seen: Seen) -> None:
@@ -77,7 +77,7 @@ def costing(cost: float) -> MarlDqn:
 
 
 @dataclass(frozen=True, slots=True)
-class Costing(Named):
+class Costing(NamedPolicy):
     """Delays cost so much at most."""
 
     cost: float = MOST_DELAY_COST
@@ -88,14 +88,14 @@ class Costing(Named):
 
 
 @dataclass(frozen=True, slots=True)
-class Watching(Named):
+class Watching(NamedPolicy):
     """Its mesh writes down what agents see."""
 
     seen: Seen = field(default_factory=list)
 
     def world(self, nodes: list[Node], agents: Agents, seed: int) -> MeshWorld:
         """One, with all pages for it."""
-        world = WatchedWorld(nodes, agents, lambda: Watched(self.seen), self.ref, seed=seed)
+        world = WatchedWorld(nodes, agents, lambda: WatchedMarlDqn(self.seen), self.ref, seed=seed)
         world.seen = self.seen
         return world
 

@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from bench.stand.figures import table
 from lab.evaluation.seeds import parse_seeds
 from lab.mesh import thesis
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.suites import KUBE_DEFAULT, WORKLOADS
 from lab.mesh.world import Agents
 from lab.workers import Workers
@@ -58,7 +58,7 @@ def main() -> None:
             for workload in WORKLOADS:
                 for agents in map(Agents.parse, options.agents.split(",")):
                     one = partial(
-                        thesis.episode, Named(policy), workload, agents, thesis.SENSORS, times=options.times
+                        thesis.episode, NamedPolicy(policy), workload, agents, thesis.SENSORS, times=options.times
                     )  # fmt: skip
                     each = [found.each for found in workers.map(one, options.seeds)]
                     lines.append(row(policy, workload, agents, each))

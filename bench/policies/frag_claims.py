@@ -30,16 +30,16 @@ from shared.model.constraints import NO_NORMS, PodClass
 from shared.model.devices import (
     NANO,
     Allocation,
-    Ask,
     Capacity,
     ClaimRef,
     Device,
+    DeviceAsk,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     Reach,
-    Request,
     RequestPolicy,
 )
 from shared.model.gpu import GpuRequest
@@ -66,7 +66,7 @@ Placed = tuple[str, tuple[int, ...]]
 """Node and devices."""
 
 
-class Played(NamedTuple):
+class PlayedCluster(NamedTuple):
     """``allocated``: percent of all GPUs; ``placed``: by pod."""
 
     allocated: float
@@ -166,8 +166,8 @@ def gpu_class() -> DeviceClass:
 
 def claim_of(name: str, devices: int, milli: int) -> DeviceClaim:
     """For so many thousandths of so many devices."""
-    ask = Ask("r", CLASS, count=devices, capacity=((SHARE, milli * NANO),))
-    return DeviceClaim("ns", name, name, (Request("r", ask),) if devices else ())
+    ask = DeviceAsk("r", CLASS, count=devices, capacity=((SHARE, milli * NANO),))
+    return DeviceClaim("ns", name, name, (DeviceRequest("r", ask),) if devices else ())
 
 
 def slice_of(node: str, devices: int) -> DeviceSlice:
@@ -185,14 +185,14 @@ def numbers_of(given: Allocation) -> tuple[int, ...]:
 
 def played(
     rows: list[int], of: list[int], classes: list[GpuRequest], place: Callable[[int], Placed], capacity: int
-) -> Played:
+) -> PlayedCluster:
     """Everything placed one by one."""
     allocated, placed, started = 0, [], time.process_time()
     for row in rows:
         placed.append(place(of[row]))
         allocated += classes[of[row]].gpu if placed[-1] != NOWHERE else 0
     spent = time.process_time() - started
-    return Played(100 * allocated / capacity, placed, 1e3 * spent / len(rows))
+    return PlayedCluster(100 * allocated / capacity, placed, 1e3 * spent / len(rows))
 
 
 def main() -> None:

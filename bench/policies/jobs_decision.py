@@ -11,24 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.jobs.clusters import uniform
-from lab.jobs.playing import Source
+from lab.jobs.playing import WorkloadSource
 from lab.jobs.workloads import WORKLOADS_FILE, jobs_of
-from lab.worlds.training.simulation import Settings, Simulation
-from shared.jobs.observation import Observation
+from lab.worlds.training.simulation import Simulation, SimulationSettings
+from shared.jobs.observation import JobsObservation
 from shared.jobs.registry import make
 
 
-def observation(tables: Path, jobs: int, nodes: int) -> Observation:
+def observation(tables: Path, jobs: int, nodes: int) -> JobsObservation:
     """So many of Pollux' jobs, all of which have just come, on nodes of 4 GPUs; nothing was asked of their speeds."""
     texts = {file.name: file.read_text() for file in tables.glob("pollux_*.csv")}
-    source = Source.of(texts[WORKLOADS_FILE], WORKLOADS_FILE, texts)
+    source = WorkloadSource.of(texts[WORKLOADS_FILE], WORKLOADS_FILE, texts)
     rows = tuple(row for workload in source.read().values() for row in workload)[:jobs]
     cluster = uniform(nodes, 4)
     made = [
         replace(job, name=f"{job.name}-{number}", submitted=0.0)
         for number, job in enumerate(jobs_of(rows, gpus=cluster.gpus, adaptive=True))
     ]
-    simulation = Simulation(made, cluster.nodes, Settings(), seed=0)
+    simulation = Simulation(made, cluster.nodes, SimulationSettings(), seed=0)
     simulation.advance(1.0)
     return simulation.observe()
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from lab.evaluation.seeds import parse_seeds
 from lab.jobs.clusters import POLLUX
 from lab.jobs.gavel import BASE, COLOCATED_FILE, ISOLATED_FILE, LIKE, Colocated, Isolated
-from lab.jobs.playing import Order, Played, Source, play
+from lab.jobs.playing import PlayedRun, RunOrder, WorkloadSource, play
 from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE
 from lab.jobs.workloads import WORKLOADS_FILE
 from lab.suites.jobs import LOADS
-from lab.worlds.training.simulation import Settings
+from lab.worlds.training.simulation import SimulationSettings
 from shared.errors import ConclaveError, ConfigError
 
 FILES = (WORKLOADS_FILE, THROUGHPUT_FILE, CONVERGENCE_FILE, ISOLATED_FILE, COLOCATED_FILE)
@@ -47,7 +47,7 @@ def best_pairs(files: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def single_gpu_s(played: Played, models: Iterable[str]) -> Counter[str]:
+def single_gpu_s(played: PlayedRun, models: Iterable[str]) -> Counter[str]:
     """GPU seconds by model of jobs while they held one GPU; under "" all GPU seconds."""
     found: Counter[str] = Counter()
     held: dict[str, tuple[float, int]] = {}
@@ -74,15 +74,15 @@ def main() -> int:
         files = {name: (given.tables / name).read_text(encoding="utf-8") for name in FILES}
     except OSError as error:
         raise ConfigError(f"--tables: {error}; give the folder with the measured tables") from None
-    source = Source.of(files[WORKLOADS_FILE], WORKLOADS_FILE, files)
+    source = WorkloadSource.of(files[WORKLOADS_FILE], WORKLOADS_FILE, files)
     pairs = best_pairs(files)
     print("a GPU with the best partner, in jobs alone: " + ", ".join(f"{m} {s:.2f}" for m, s in pairs.items()))
     for policy in given.policies.split(","):
         used: Counter[str] = Counter()
         for number in parse_seeds(given.workloads):
-            order = Order(
+            order = RunOrder(
                 source=source, workload=(LOADS[given.load], number), cluster=POLLUX, policy=policy, seed=42,
-                settings=Settings(),
+                settings=SimulationSettings(),
             )  # fmt: skip
             used.update(single_gpu_s(play(order), LIKE))
         single = sum(used[model] for model in LIKE) / used[""]

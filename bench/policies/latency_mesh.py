@@ -26,7 +26,7 @@ from random import Random
 import numpy as np
 
 from lab.environments.placement import MIB, NodeSize, Scenario, draw_latency
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from shared.agent.target_times import SAMPLES, TargetTimes
@@ -51,7 +51,7 @@ POD_CLASS = PodClass(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SensorAccuracy:
     """How well sensors see: seconds that a reading is late, and by which share a try is off (normal, its s.d.)."""
 
     lag_s: float = LAG_S
@@ -64,7 +64,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LatencyResult:
     """Pods that got a node within the soft limit, of those that could have: (got, could)."""
 
     of_all: tuple[int, int]
@@ -72,10 +72,10 @@ class Result:
     in_the_open: tuple[int, int]
 
 
-class Sensors:
+class LatencySensors:
     """Each node's own median of what it tried, told late."""
 
-    def __init__(self, nodes: Sequence[str], seen: Seen, seed: int) -> None:
+    def __init__(self, nodes: Sequence[str], seen: SensorAccuracy, seed: int) -> None:
         rng = Random(seed)
         self._seen = seen
         self._noise = np.random.default_rng(seed)
@@ -105,13 +105,13 @@ class Sensors:
 
 
 def run(
-    policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS_IN_ALL, agents: Agents = PER_NODE
-) -> Result:
+    policy: str, seed: int, seen: SensorAccuracy, nodes: int = 3, *, pods: int = PODS_IN_ALL, agents: Agents = PER_NODE
+) -> LatencyResult:
     """One run."""
     names = [f"n{number}" for number in range(nodes)]
     shown = [Node(name=name, allocatable={CPU: 8000, MEMORY: 16_384 * MIB, PODS: 110}) for name in names]
-    world = Named(policy).world(shown, agents, seed)
-    sensors, draws = Sensors(names, seen, seed), np.random.default_rng(seed)
+    world = NamedPolicy(policy).world(shown, agents, seed)
+    sensors, draws = LatencySensors(names, seen, seed), np.random.default_rng(seed)
     scenario = Scenario(sizes=(NodeSize(),) * nodes, latency_soft_us=SOFT_US, latency_hard_us=HARD_US)
     truth: list[int] = draw_latency(scenario, draws).tolist()
     began_s, changed_s = world.now + 5 * TRY_S, -1e9
@@ -140,7 +140,7 @@ def run(
         for name, counted in (("of_all", True), ("once_known", known), ("in_the_open", known and margin)):
             counts[name][0] += got and counted
             counts[name][1] += counted
-    return Result(*((got, could) for got, could in counts.values()))
+    return LatencyResult(*((got, could) for got, could in counts.values()))
 
 
 def main() -> None:
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--agents", default=str(PER_NODE), help="so many that share the nodes, or per-node")
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed; 500: of validation")
     given = parser.parse_args()
-    seen = Seen(given.lag, given.noise)
+    seen = SensorAccuracy(given.lag, given.noise)
     agents = Agents.parse(given.agents)
     seeds = range(given.first, given.first + given.seeds)
     found = [run(given.policy, seed, seen, given.nodes, agents=agents) for seed in seeds]

@@ -16,9 +16,9 @@ from random import Random
 import numpy as np
 from msgspec.structs import replace
 
-from lab.environments.thesis import Cluster
+from lab.environments.thesis import ThesisCluster
 from lab.environments.thesis_workload import EnvPod
-from lab.worlds.placement.table_run import Job, PolicyChooser, TableRun
+from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_class_of
 from shared.model.constraints import PodClass
@@ -28,8 +28,8 @@ from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 from shared.policy.frag.view import GPU_MODEL_LABEL
 from shared.policy.heuristics import KubeDefault
 from twin.model.capture import PARTS, SCHEMA, Capture, CapturedPod
-from twin.model.replay import Placed, usage_over_time
-from twin.model.usage import Limits, Profile, Usage
+from twin.model.replay import ReplayedPod, usage_over_time
+from twin.model.usage import UsageLimits, UsageNow, UsageProfile
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 DAYS = 4
@@ -43,7 +43,7 @@ OWN = (150.0, 1.0 * GIB, 2e5, 5e5)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeploymentKind:
     """Pods of one Deployment: what they request (milli-cores, MiB) and truly use (milli-cores, MiB, bytes/s, bits/s),
     how long they run (median, seconds), and how many of all they are. ``limits_ms``: of the latency, soft and hard;
     ``gpu_milli``: thousandths of a GPU; ``model``: of which."""
@@ -63,7 +63,7 @@ class Made:
     ``latencies_ms``: of the nodes in turn; ``gpus``: of each entry of ``nodes`` how many, and which."""
 
     nodes: tuple[tuple[int, int, int], ...]
-    kinds: dict[str, Kind]
+    kinds: dict[str, DeploymentKind]
     per_hour: float
     curve: str
     latencies_ms: tuple[int, ...] = ()
@@ -83,10 +83,10 @@ class Made:
         return self.per_hour / HOUR_S * curves[self.curve]
 
 
-WEB = Kind((250, 256), (480.0, 300.0, 1e5, 9e5), 1800.0, 0.4)
-CACHE = Kind((200, 1024), (120.0, 2600.0, 2e4, 1.2e6), 2400.0, 0.25)
-BATCH = Kind((1000, 512), (700.0, 700.0, 1.1e6, 1e5), 1200.0, 0.2)
-IDLE = Kind((500, 512), (60.0, 200.0, 1e4, 1e4), 1500.0, 0.15)
+WEB = DeploymentKind((250, 256), (480.0, 300.0, 1e5, 9e5), 1800.0, 0.4)
+CACHE = DeploymentKind((200, 1024), (120.0, 2600.0, 2e4, 1.2e6), 2400.0, 0.25)
+BATCH = DeploymentKind((1000, 512), (700.0, 700.0, 1.1e6, 1e5), 1200.0, 0.2)
+IDLE = DeploymentKind((500, 512), (60.0, 200.0, 1e4, 1e4), 1500.0, 0.15)
 CLUSTERS: dict[str, Made] = {
     "office": Made(((8, 8, 32),), {"web": WEB, "cache": CACHE, "batch": BATCH, "idle": IDLE}, 60.0, "office"),
     "pools": Made(((3, 32, 128), (6, 8, 16)), {"web": WEB, "batch": BATCH, "cache": CACHE, "idle": IDLE}, 90.0, "flat"),
@@ -108,8 +108,10 @@ LATENT: dict[str, Made] = {
 """The same with near and far nodes, and pods that say how far is too far."""
 
 
-def _gpu(cpu: int, memory: int, gpu_milli: int, share: float, model: str = "") -> Kind:
-    return Kind((cpu, memory), (cpu * 0.8, memory * 0.9, 1e5, 1e5), 3600.0, share, gpu_milli=gpu_milli, model=model)
+def _gpu(cpu: int, memory: int, gpu_milli: int, share: float, model: str = "") -> DeploymentKind:
+    return DeploymentKind(
+        (cpu, memory), (cpu * 0.8, memory * 0.9, 1e5, 1e5), 3600.0, share, gpu_milli=gpu_milli, model=model
+    )
 
 
 GPUS: dict[str, Made] = {
@@ -162,10 +164,10 @@ class Truth:
     kind: str
     at_s: float
     length_s: float
-    use: Usage
+    use: UsageNow
 
 
-def nodes_of(made: Made) -> list[api.Node]:
+def nodes_of(made: Made) -> list[api.KubeNode]:
     """As the API tells them."""
     found = []
     for entry, (number, cores, gib) in enumerate(made.nodes):
@@ -183,18 +185,18 @@ def nodes_of(made: Made) -> list[api.Node]:
                 count, labels[GPU_MODEL_LABEL] = made.gpus[entry]
                 amounts[GPU_MILLI] = str(count * MILLI_PER_DEVICE)
             meta = api.ObjectMeta(name=name, labels=labels, annotations=annotations)
-            found.append(api.Node(meta, status=api.NodeStatus(allocatable=amounts)))
+            found.append(api.KubeNode(meta, status=api.NodeStatus(allocatable=amounts)))
     return found
 
 
-def cluster_truly(made: Made) -> Cluster:
+def cluster_truly(made: Made) -> ThesisCluster:
     """Its nodes, and what they truly offer and use."""
     nodes = tuple(node_from_api(node) for node in nodes_of(made))
     limits = [
         (cores * 1000.0, float(gib * GIB), cores * 2.5e6, cores * 2.5e6) for number, cores, gib in made.nodes
         for _ in range(number)
     ]  # fmt: skip
-    return Cluster(nodes, np.array(limits), np.tile(np.array(OWN), (len(nodes), 1)))
+    return ThesisCluster(nodes, np.array(limits), np.tile(np.array(OWN), (len(nodes), 1)))
 
 
 def pods_of(made: Made, since_s: float, until_s: float, seed: int) -> list[Truth]:
@@ -212,12 +214,12 @@ def pods_of(made: Made, since_s: float, until_s: float, seed: int) -> list[Truth
         off = float(rng.lognormal(0.0, 0.15))
         cpu, memory, disk, network = (round(value * off) for value in kind.use)
         length_s = float(np.clip(rng.lognormal(np.log(kind.length_s), 0.6), 60.0, 4 * HOUR_S))
-        use = Usage(cpu, memory << 20, disk, network)
+        use = UsageNow(cpu, memory << 20, disk, network)
         found.append(Truth(f"{name}-{len(found)}", name, at_s, length_s, use))
     return found
 
 
-def object_of(made: Made, pod: Truth, node: str) -> api.Pod:
+def object_of(made: Made, pod: Truth, node: str) -> api.KubePod:
     """As the API tells it."""
     kind = made.kinds[pod.kind]
     cpu, memory = kind.requests
@@ -225,7 +227,7 @@ def object_of(made: Made, pod: Truth, node: str) -> api.Pod:
     asks = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"} | ({GPU_MILLI: str(kind.gpu_milli)} if kind.gpu_milli else {})
     names = (LATENCY_SOFT_ANNOTATION, LATENCY_HARD_ANNOTATION)
     annotations = {name: str(limit) for name, limit in zip(names, kind.limits_ms or (), strict=False)}
-    return api.Pod(
+    return api.KubePod(
         api.ObjectMeta(
             name=pod.name, namespace="default", uid=f"uid-{pod.name}", owner_references=owners, annotations=annotations
         ),
@@ -240,7 +242,7 @@ def asks_of(made: Made) -> dict[str, PodClass]:
     """What the pods of each kind ask for, and what they are copies of."""
     found = {}
     for kind in made.kinds:
-        asked = pod_class_of(object_of(made, Truth("p", kind, 0.0, 1.0, Usage()), ""))
+        asked = pod_class_of(object_of(made, Truth("p", kind, 0.0, 1.0, UsageNow()), ""))
         found[kind] = replace(asked, workload=f"default/ReplicaSet:{kind}")
     return found
 
@@ -251,7 +253,7 @@ def captured(made: Made, *, days: float = DAYS, seed: int = 7) -> Capture:
     pods = pods_of(made, 0.0, length_s - HOUR_S / 4, seed)
     nodes = nodes_of(made)
     classes = asks_of(made)
-    jobs = [Job(pod.name, pod.at_s, classes[pod.kind], pod.length_s) for pod in pods]
+    jobs = [TablePod(pod.name, pod.at_s, classes[pod.kind], pod.length_s) for pod in pods]
     run = TableRun([node_from_api(node) for node in nodes], jobs, PolicyChooser(KubeDefault(), Random(seed)))
     where = {step.job.uid: (step.node, step.at_s) for step in run}
     told, spans = [], []
@@ -262,10 +264,10 @@ def captured(made: Made, *, days: float = DAYS, seed: int = 7) -> Capture:
         start_s, end_s = round(start_s, 3), round(start_s + pod.length_s, 3)
         ended = end_s if end_s <= length_s else None
         told.append(CapturedPod(object_of(made, pod, node), round(pod.at_s, 3), start_s, ended))
-        spans.append(Placed(pod.name, node, start_s, end_s, Profile(((0.0, pod.use),))))
+        spans.append(ReplayedPod(pod.name, node, start_s, end_s, UsageProfile(((0.0, pod.use),))))
     truth = cluster_truly(made)
     limits = {
-        node.name: Limits(*(round(value) for value in row))
+        node.name: UsageLimits(*(round(value) for value in row))
         for node, row in zip(truth.nodes, truth.limits.tolist(), strict=True)
     }
     steps = int(length_s // STEP_S) + 1

@@ -23,13 +23,13 @@ from lab.suites.openb import read_traces
 from lab.worlds.placement.gpu_power import PowerScorer, kilowatts
 from lab.worlds.placement.trace_run import scorer_of
 from shared.policy.rehearsal.episode import Scorer
-from shared.policy.rehearsal.rehearsal import Trace, play
+from shared.policy.rehearsal.rehearsal import RehearsalTrace, play
 from shared.policy.weights import shipped
 
 PRICES = (0.0005, 0.001, 0.002, 0.004, 0.008)
 
 
-def figures(trace: Trace, make: Callable[[], Scorer | None], seeds: Sequence[int]) -> tuple[float, float]:
+def figures(trace: RehearsalTrace, make: Callable[[], Scorer | None], seeds: Sequence[int]) -> tuple[float, float]:
     """(mean kilowatts, percent allocated), mean over the seeds."""
     found = [play(trace, make(), seed) for seed in seeds]
     drawn = np.mean([kilowatts(trace, one).mean() for one in found])

@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 
 from bench.stand.figures import table
-from lab.environments.thesis import Cluster
-from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
+from lab.environments.thesis import ThesisCluster
+from lab.environments.thesis_workload import EnvPod, NumpyDraws, thesis_pods
 from lab.evaluation.seeds import parse_seeds
 from lab.mesh.measured import SENSORS, play
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.suites import KUBE_DEFAULT
 from lab.mesh.world import Agents
 from lab.workers import Workers
@@ -42,7 +42,7 @@ HEAD = ("policy, agents", "work done, high", "work done, low", "all", "imbalance
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking(Named):
+class PriorityRanking(NamedPolicy):
     """What it takes from pods of higher priority costs so much at most."""
 
     cost: float = MOST_RANK_COST
@@ -56,7 +56,7 @@ class Ranking(Named):
 
 def pods_of(seed: int, load: float) -> list[EnvPod]:
     """The scene's pods. Which are of the higher priority does not depend on the policy."""
-    drawn = thesis_pods("uniform", Draws(seed), nodes=round(NODES * load))
+    drawn = thesis_pods("uniform", NumpyDraws(seed), nodes=round(NODES * load))
     high = np.random.default_rng((seed, 80)).random(len(drawn)) < 1 / EVERY
     return [_ranked(pod, high=one) for pod, one in zip(drawn, high.tolist(), strict=True)]
 
@@ -68,10 +68,10 @@ def _ranked(pod: EnvPod, *, high: bool) -> EnvPod:
     return replace(pod, priority=HIGH if high else LOW, pod_class=asking)
 
 
-def episode(policy: Named, agents: Agents, load: float, seed: int) -> tuple[float, float, float, float]:
+def episode(policy: NamedPolicy, agents: Agents, load: float, seed: int) -> tuple[float, float, float, float]:
     """Work done by pods of high and of low priority and by all, and the imbalance."""
     pods = pods_of(seed, load)
-    found = play(policy, Cluster.alike(NODES), pods, agents, SENSORS, seed, measured_s=MEASURED_S)
+    found = play(policy, ThesisCluster.alike(NODES), pods, agents, SENSORS, seed, measured_s=MEASURED_S)
     high, low = (
         [done for pod, done in zip(pods, found.work, strict=True) if pod.priority == rank] for rank in (HIGH, LOW)
     )
@@ -96,8 +96,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     costs = options.costs.split(",")
-    policies: dict[str, Named] = {f"{NAME}, cost {cost}": Ranking(NAME, cost=float(cost)) for cost in costs}
-    policies[KUBE_DEFAULT] = Named(KUBE_DEFAULT)
+    policies: dict[str, NamedPolicy] = {
+        f"{NAME}, cost {cost}": PriorityRanking(NAME, cost=float(cost)) for cost in costs
+    }
+    policies[KUBE_DEFAULT] = NamedPolicy(KUBE_DEFAULT)
     lines = []
     with Workers(options.processes) as workers:
         for name, policy in policies.items():

@@ -20,7 +20,7 @@ from statistics import fmean, stdev
 from bench.stand.figures import table
 from lab.evaluation.seeds import parse_seeds
 from lab.mesh.tidal.day import ALONE, LENT
-from lab.mesh.tidal.levels import Levels
+from lab.mesh.tidal.levels import TidalLevels
 from lab.mesh.tidal.suite import LOST, MORE_VIOLATIONS, PEAK_CPU, play
 from lab.mesh.world import Agents
 from lab.traces.tidal import FOLDERS, read_traces
@@ -39,9 +39,9 @@ class Lent:
     change: float
     margin: float
 
-    def levels(self) -> Levels:
+    def levels(self) -> TidalLevels:
         """The day's, lent by these."""
-        usual = Levels()
+        usual = TidalLevels()
         rule = replace(usual.rule, cpu_percent=self.cpu, change_percent=self.change)
         return replace(usual, rule=rule, offline_margin=self.margin / 100)
 
@@ -80,7 +80,7 @@ def main() -> None:
     files = sorted(file for one in FOLDERS for file in (asked.trace_dir / one).iterdir() if is_trace(file))
     traces = read_traces({file.name.removesuffix(".gz"): read_trace("--trace-dir", file, REMEDY) for file in files})
     with Workers(asked.processes) as workers:
-        services = workers.map(partial(play, traces, Levels(), ALONE, agents), asked.seeds)
+        services = workers.map(partial(play, traces, TidalLevels(), ALONE, agents), asked.seeds)
         alone = [day.figures["violations"] for day in services]
         for lent in CHOICES:
             days = workers.map(partial(play, traces, lent.levels(), LENT, agents), asked.seeds)

@@ -20,7 +20,7 @@ from bench.preemption import load
 from bench.preemption.load import GANGS, MEMBERS, PLAIN
 from bench.saturation.core_run import figures
 from bench.stand.figures import lines
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.runtime.process.garbage import keep_pauses_short
 
 LONGEST_S = 600.0
@@ -50,8 +50,8 @@ def preempt(options: argparse.Namespace, count: int) -> dict[str, Any]:
         _add(world, body)
     wanting = list(load.wanting(options.scene, "urgent", count))
     for gang in dict.fromkeys(gang for gang, _ in wanting if gang):
-        key = group_key(Source.NATIVE, "default", gang)
-        world.add_group(PodGroup(key, Source.NATIVE, "default", gang, gang=True, min_count=MEMBERS))
+        key = group_key(GroupSource.NATIVE, "default", gang)
+        world.add_group(PodGroup(key, GroupSource.NATIVE, "default", gang, gang=True, min_count=MEMBERS))
     world.begin()
     world.run(world.now + 30)
     world.phase = "load"

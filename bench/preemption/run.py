@@ -23,13 +23,13 @@ import yaml
 from bench.drain.run import ratios
 from bench.preemption import load
 from bench.preemption.load import GANGS, MEMBERS, RECLAIM
-from bench.stand.cluster import NAMESPACE, Seen
+from bench.stand.cluster import NAMESPACE, SeenPods
 from bench.stand.contest import (
     KUBE,
     Contestant,
+    ContestTurn,
     Poster,
     Stand,
-    Turn,
     by_case,
     conditions,
     contestants,
@@ -101,7 +101,7 @@ class Full:
     async def _fill(self) -> None:
         cluster = self._stand.cluster
         missing = [one for one in load.standing(self._stand.count) if one["metadata"]["name"] not in self._there]
-        cluster.seen = seen = Seen()
+        cluster.seen = seen = SeenPods()
         await cluster.add_pods(missing)
         await cluster.until(lambda: len(seen.shown) >= len(missing), SHOWN_S)
         self._there |= {one["metadata"]["name"] for one in missing}
@@ -110,7 +110,7 @@ class Full:
         """One; who wanted room is gone afterwards."""
         stand, cluster = self._stand, self._stand.cluster
         await self._fill()
-        cluster.seen = seen = Seen()
+        cluster.seen = seen = SeenPods()
         prefix = f"{stand.name()}-{time.time_ns():x}"  # a server without controllers may keep PodGroups of earlier runs
         made = list(load.wanting(scene, prefix, count))
         wanted, gangs = {body["metadata"]["name"] for _, body in made}, list(dict.fromkeys(gang for gang, _ in made))
@@ -125,7 +125,7 @@ class Full:
         await cluster.until(lambda: len(seen.shown) >= count, SHOWN_S)
         cluster.on_bound = note
         before = await stand.writes.so_far()
-        async with Turn(stand, contestant) as turn:
+        async with ContestTurn(stand, contestant) as turn:
             ready = asyncio.create_task(turn.scheduler.ready())
             try:
                 await cluster.until(lambda: turn.failed or len(bound) >= count, self._longest_s)

@@ -46,7 +46,7 @@ ALIKE = {"power": "frag"}
 """Policies whose scores are in the unit of another's."""
 
 
-class Judge:
+class PlacementJudge:
     """Scores every node for one pod after the other, and counts each where it was committed.
 
     ``regrets``: of each placement; ``misplaced``: pods whose node did not take them at their commit.
@@ -101,7 +101,7 @@ class QualityWorld(CoreWorld):
 
     def __init__(self, *, policy: str, agents: int, seed: int, settings: CoreSettings | None = None) -> None:
         super().__init__(agents=agents, seed=seed, policy=policy, settings=settings)
-        self.judge = Judge(policy)
+        self.judge = PlacementJudge(policy)
         self.allocated = 0
         """Thousandths of a GPU that were given to pods."""
         self.claimed: dict[str, int] = {}
@@ -126,7 +126,7 @@ class QualityWorld(CoreWorld):
         self.post(ObjectChanged(kind, key, item))
 
     def _node(self, body: Json) -> Node:
-        return node_from_api(msgspec.convert(body, api.Node))
+        return node_from_api(msgspec.convert(body, api.KubeNode))
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
         self.overhear(message)

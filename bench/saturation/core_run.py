@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from bench.saturation import load
-from bench.saturation.world import LONG_MS, CoreWorld, Turns, settle_garbage
+from bench.saturation.world import LONG_MS, CoreWorld, PhaseTurns, settle_garbage
 from bench.stand.figures import quantile
 
 
@@ -188,7 +188,7 @@ def lone(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def figures(turns: Turns) -> dict[str, Any]:
+def figures(turns: PhaseTurns) -> dict[str, Any]:
     """One phase's turns."""
     return {
         "turns": len(turns.cpu_ms),

@@ -17,11 +17,11 @@ from typing import Any
 
 from bench.gangs.load import group
 from bench.saturation import load
-from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.cluster import NAMESPACE, BenchCluster
 from bench.stand.contest import whole_number
 from bench.stand.ending import run_to_its_end
 from bench.stand.figures import quantile
-from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
+from bench.stand.processes import BenchMesh, KubeScheduler, Scheduler, WatchedProcesses, start_twin, stop
 
 LET_IN_S = 120.0
 TOLD_S = 300.0
@@ -67,7 +67,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"machine_load": round(os.getloadavg()[0], 2), "cpus": os.cpu_count(), "seed": options.seed}
     makers: dict[str, Callable[[Path, Path], Scheduler]] = {}
     if not options.only_kube_scheduler:
-        makers["conclave"] = lambda kubeconfig, folder: Mesh(kubeconfig, folder, options.agents)
+        makers["conclave"] = lambda kubeconfig, folder: BenchMesh(kubeconfig, folder, options.agents)
     if options.kube_scheduler:
         makers["kube_scheduler"] = lambda kubeconfig, folder: KubeScheduler(options.kube_scheduler, kubeconfig, folder)
     for name, maker in makers.items():
@@ -77,9 +77,11 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
             if kubeconfig is None:
                 twin, kubeconfig = start_twin(Path(folder))
             try:
-                async with Cluster.open(kubeconfig.absolute(), grace_s=options.grace_s) as cluster:
+                async with BenchCluster.open(kubeconfig.absolute(), grace_s=options.grace_s) as cluster:
                     others = {"bench": os.getpid()} | ({"twin": twin.pid} if twin is not None else {})
-                    place = Place(options, cluster, partial(maker, kubeconfig.absolute(), Path(folder)), others)
+                    place = ExperimentPlace(
+                        options, cluster, partial(maker, kubeconfig.absolute(), Path(folder)), others
+                    )
                     try:
                         found[name] = await experiment(place)
                     finally:
@@ -91,11 +93,11 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-class Place:
+class ExperimentPlace:
     """One experiment's surroundings: the cluster, and the scheduler once it is started."""
 
     def __init__(
-        self, options: argparse.Namespace, cluster: Cluster, make: Callable[[], Scheduler], others: dict[str, int]
+        self, options: argparse.Namespace, cluster: BenchCluster, make: Callable[[], Scheduler], others: dict[str, int]
     ) -> None:
         self.options = options
         self.cluster = cluster
@@ -128,7 +130,7 @@ async def _awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def _waiting(options: argparse.Namespace, cluster: Cluster) -> list[dict[str, Any]]:
+async def _waiting(options: argparse.Namespace, cluster: BenchCluster) -> list[dict[str, Any]]:
     """The pods that wait; in gangs of ``--members``, whose groups are there then. ``SystemExit``: none are served."""
     lows = [load.low(number, options.classes) for number in range(options.waiting)]
     if options.members == 1:
@@ -148,7 +150,7 @@ async def _waiting(options: argparse.Namespace, cluster: Cluster) -> list[dict[s
     return lows
 
 
-async def full(place: Place) -> dict[str, Any]:
+async def full(place: ExperimentPlace) -> dict[str, Any]:
     """The waiting pods are there before the scheduler; then each second a filler leaves and an urgent pod comes."""
     options, cluster, rng = place.options, place.cluster, Random(place.options.seed)
     names = [f"node-{number:05}" for number in range(options.nodes)]
@@ -160,7 +162,7 @@ async def full(place: Place) -> dict[str, Any]:
     await cluster.add_pods(lows)
     low_names = [body["metadata"]["name"] for body in lows]
     scheduler, seen = await place.start(), cluster.seen
-    async with Watched(scheduler, place.others) as telling:
+    async with WatchedProcesses(scheduler, place.others) as telling:
         all_told = await cluster.until(lambda: all(name in seen.told for name in low_names), TOLD_S)
     told = [seen.told[name] - scheduler.ready_at for name in low_names if name in seen.told]
     await asyncio.sleep(WARM_S)
@@ -175,7 +177,7 @@ async def full(place: Place) -> dict[str, Any]:
         urgent.append(body["metadata"]["name"])
         await asyncio.gather(*([cluster.remove_pod(leave.pop())] if leave else []), cluster.add_pod(body))
 
-    async with Watched(scheduler, place.others) as loading:
+    async with WatchedProcesses(scheduler, place.others) as loading:
         await steadily(1.0, options.seconds, second)
     within = sum(name in seen.bound for name in urgent)
     await cluster.until(lambda: all(name in seen.bound for name in urgent), LET_IN_S)
@@ -198,7 +200,7 @@ async def full(place: Place) -> dict[str, Any]:
 class Churn:
     """Small pods that come and go, on nodes with a quarter free."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ExperimentPlace) -> None:
         self.place = place
         self.options = place.options
         self.cluster = place.cluster
@@ -239,7 +241,7 @@ class Churn:
         seen, o = self.cluster.seen, self.options
         bodies = [load.hopeless(n, o.classes, guided=o.guided, preempting=o.preempting) for n in range(o.waiting)]
         self.hopeless = [body["metadata"]["name"] for body in bodies]
-        async with Watched(self._scheduler, self.place.others) as watched:
+        async with WatchedProcesses(self._scheduler, self.place.others) as watched:
             await self.cluster.add_pods(bodies)
             all_told = await self.cluster.until(lambda: all(name in seen.told for name in self.hopeless), TOLD_S)
         told = [seen.told[name] - seen.created[name] for name in self.hopeless if name in seen.told]
@@ -252,7 +254,7 @@ class Churn:
         """So long of it; CPU per placement."""
         seen = self.cluster.seen
         began = time.monotonic()
-        async with Watched(self._scheduler, self.place.others) as watched:
+        async with WatchedProcesses(self._scheduler, self.place.others) as watched:
             await steadily(self.options.rate, seconds, self.step)
         newest = takewhile(lambda bound: bound[1] >= began, reversed(seen.bound.items()))
         waited = [at - seen.created[name] for name, at in newest if seen.created[name] >= began]
@@ -273,7 +275,7 @@ class Churn:
         return self._scheduler
 
 
-async def churn(place: Place) -> dict[str, Any]:
+async def churn(place: ExperimentPlace) -> dict[str, Any]:
     """Nobody waiting, ten thousand waiting, nobody waiting again: the same load each time."""
     options, made = place.options, Churn(place)
     await made.run()
@@ -296,7 +298,7 @@ async def churn(place: Place) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def soak(place: Place) -> dict[str, Any]:
+async def soak(place: ExperimentPlace) -> dict[str, Any]:
     """The load beside those that wait, minute by minute."""
     options, made = place.options, Churn(place)
     scheduler = await made.run()

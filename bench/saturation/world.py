@@ -56,7 +56,7 @@ LONGEST_KEPT = 5
 
 
 @dataclass(slots=True)
-class Turns:
+class PhaseTurns:
     """What the turns of one phase took."""
 
     cpu_ms: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ class CoreWorld:
         settings: CoreSettings | None = None,
     ) -> None:  # fmt: skip
         self.now = 1000.0
-        self.turns: dict[str, Turns] = {}
+        self.turns: dict[str, PhaseTurns] = {}
         self.phase = ""
         self.pods: dict[str, Pod] = {}
         self.told: dict[str, float] = {}
@@ -120,7 +120,7 @@ class CoreWorld:
 
     def add_node(self, body: dict[str, Any]) -> None:
         name = body["metadata"]["uid"] = body["metadata"]["name"]
-        self._nodes[name] = node_from_api(msgspec.convert(body, api.Node))
+        self._nodes[name] = node_from_api(msgspec.convert(body, api.KubeNode))
         self.post(NodeUpserted(self._nodes[name]))
 
     def add_pod(self, body: dict[str, Any], at: float | None = None) -> str:
@@ -129,7 +129,7 @@ class CoreWorld:
         self._versions += 1
         body["metadata"]["resourceVersion"] = str(self._versions)
         self.created[uid] = self.now if at is None else at
-        self._show(pod_from_api(msgspec.convert(body, api.Pod)), 0.0)
+        self._show(pod_from_api(msgspec.convert(body, api.KubePod)), 0.0)
         return uid
 
     def remove_pod(self, uid: str) -> None:
@@ -175,7 +175,7 @@ class CoreWorld:
         return False
 
     def _turn(self, batch: list[seen.Event]) -> None:
-        turns = self.turns.setdefault(self.phase, Turns())
+        turns = self.turns.setdefault(self.phase, PhaseTurns())
         wall, cpu = time.perf_counter(), time.thread_time()
         if self.profile is not None:
             self.profile.enable()

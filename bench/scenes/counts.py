@@ -12,7 +12,7 @@ from typing import Any
 from bench.in_process import world as in_process
 from bench.in_process.counts import python
 from bench.in_process.meters import OTHERS, OpcodeMeter
-from bench.in_process.server import Server
+from bench.in_process.server import InProcessServer
 from bench.scenes.scenes import PODS, POLICIES, SCENES
 from bench.scenes.world import NODES, SceneWorld
 from shared.runtime.observe.logging import current_level, set_level
@@ -36,7 +36,7 @@ def of_scene(name: str, *, policy: str = "kube-default", nodes: int = NODES) -> 
 def of_status() -> Stages:
     """For one change of a bound pod's status that no rule reads: both services' watches and cores."""
     meter = OpcodeMeter()
-    world = in_process.World(nodes=NODES, agents=1, meter=meter)
+    world = in_process.InProcessWorld(nodes=NODES, agents=1, meter=meter)
     world.start()
     world.create(f"pod-{number:04}" for number in range(PODS))
     world.run()
@@ -57,7 +57,7 @@ def of_status() -> Stages:
     return {stage: round(spent, 1) for stage, spent in found.items()}
 
 
-def _change_all(server: Server) -> None:
+def _change_all(server: InProcessServer) -> None:
     for number, pod in enumerate(server.pods.values()):
         server.revision += 1
         pod.revision = server.revision

@@ -14,9 +14,9 @@ from bench.preemption import load as gpu_load
 from bench.quality import scenes as bursts
 from bench.saturation import load
 from bench.scenes.world import SceneWorld
-from shared.model.cluster_objects import Claim, PersistentVolume
-from shared.model.devices import Ask, Device, DeviceClaim, DeviceClass, DeviceSlice, Reach, Request
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.cluster_objects import PersistentVolume, VolumeClaim
+from shared.model.devices import Device, DeviceAsk, DeviceClaim, DeviceClass, DeviceRequest, DeviceSlice, Reach
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 
 PODS = 64
@@ -90,8 +90,8 @@ def gangs_that_wait(world: SceneWorld) -> int:
 
 def _groups(world: SceneWorld, count: int, size: int) -> None:
     for number in range(count):
-        key, name = group_key(Source.NATIVE, "default", f"gang-{number:05}"), f"gang-{number:05}"
-        world.add_group(PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=size))
+        key, name = group_key(GroupSource.NATIVE, "default", f"gang-{number:05}"), f"gang-{number:05}"
+        world.add_group(PodGroup(key, GroupSource.NATIVE, "default", name, gang=True, min_count=size))
 
 
 def _member(size: int, cpu_millis: int, number: int) -> Json:
@@ -225,7 +225,7 @@ def volumes(world: SceneWorld) -> int:
     for number in range(PODS):
         key, name = f"default/data-{number}", f"volume-{number}"
         world.add_object("persistentvolumes", name, PersistentVolume(name, claim=(key, key), csi=(DRIVER, name)))
-        claim = Claim(key, uid=key, volume_name=name, bind_completed=True)
+        claim = VolumeClaim(key, uid=key, volume_name=name, bind_completed=True)
         world.add_object("persistentvolumeclaims", key, claim)
 
     def pod(number: int) -> Json:
@@ -244,7 +244,7 @@ def devices(world: SceneWorld) -> int:
         name = f"node-{number:05}"
         world.add_object("resourceslices", name, DeviceSlice(name, DRIVER, name, 1, 1, Reach(name), devices=every))
     for number in range(PODS):
-        request = Request("one", Ask("one", DRIVER))
+        request = DeviceRequest("one", DeviceAsk("one", DRIVER))
         claim = DeviceClaim("default", f"claim-{number}", f"claim-{number}", (request,), resource_version="1")
         world.add_object("resourceclaims", claim.key, claim)
 

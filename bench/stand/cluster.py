@@ -72,7 +72,7 @@ class _List(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenPods:
     """By pod name: when the own watch first showed it so."""
 
     created: dict[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Seen:
         return (self.leaving.keys() | self.gone.keys()) - self.own
 
 
-class Cluster:
+class BenchCluster:
     """One API server. ``async with Cluster.open(kubeconfig)``."""
 
     def __init__(self, access: KubeConfig, session: aiohttp.ClientSession, grace_s: float) -> None:
@@ -104,7 +104,7 @@ class Cluster:
         self._watching: asyncio.Task[None] | None = None
         self._decoder = msgspec.json.Decoder(_Event)
         self._pods = msgspec.json.Decoder(_Pod)
-        self.seen = Seen()
+        self.seen = SeenPods()
         self.changed = asyncio.Event()
         self.on_bound: Callable[[str], None] | None = None
         """Called with the name of each pod when it is seen bound first."""
@@ -173,7 +173,7 @@ class Cluster:
 
     async def clear_pods(self) -> None:
         """The pods alone. What is seen from here on is noted anew, their going first."""
-        self.seen = Seen()
+        self.seen = SeenPods()
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         await self._delete_all(f"{pods}?gracePeriodSeconds=0")
 

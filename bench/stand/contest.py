@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.gangs import load
-from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.cluster import NAMESPACE, BenchCluster
 from bench.stand.ending import run_to_its_end
 from bench.stand.figures import spread
 from bench.stand.proc import alive, calibration_ms, cpu_s
-from bench.stand.processes import KubeScheduler, Mesh, Usage, start_twin, stop
-from bench.stand.writes import AuditWrites, MetricsWrites, Writes
+from bench.stand.processes import BenchMesh, KubeScheduler, ProcessTreeUsage, start_twin, stop
+from bench.stand.writes import AuditWrites, MetricsWrites, WritesCounter
 
 LIMIT, KUBE, CONCLAVE = "bindings", "kube-scheduler", "conclave"
 SAMPLE_S = 0.25
@@ -43,7 +43,7 @@ class Poster:
         words = [sys.executable, "-m", "bench.drain.poster", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
         words += further
         self.process = subprocess.Popen(words, text=True)
-        self.usage = Usage(self.process.pid, "poster")
+        self.usage = ProcessTreeUsage(self.process.pid, "poster")
 
     async def ready(self) -> None:
         """It posts as soon as it can."""
@@ -57,7 +57,7 @@ class Poster:
         stop(self.process)
 
 
-Scheduler = Mesh | KubeScheduler | Poster
+Scheduler = BenchMesh | KubeScheduler | Poster
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def contestants(options: argparse.Namespace, *, limit: Callable[[Path, Path], Po
 def _mesh(
     agents: int, coordinators: int, binders: int, kubeconfig: Path, folder: Path, *, checkout: Path | None = None,
     single: bool = False,
-) -> Mesh:  # fmt: skip
-    return Mesh(
+) -> BenchMesh:  # fmt: skip
+    return BenchMesh(
         kubeconfig, folder, agents, coordinators=coordinators, binders=1, shards=binders, checkout=checkout,
         single=single,
     )  # fmt: skip
@@ -161,9 +161,9 @@ class Stand:
     """One API server with nodes. ``servers``: its processes, as far as they are known; ``node``: the body of one."""
 
     kubeconfig: Path
-    cluster: Cluster
+    cluster: BenchCluster
     servers: dict[str, int]
-    writes: Writes
+    writes: WritesCounter
     node: Callable[[int], dict[str, Any]] = load.node
     count: int = 0
     """Nodes so far."""
@@ -200,8 +200,8 @@ async def opened(
         if unknown := [pid for pid in servers.values() if not alive(pid)]:
             sys.exit(f"bench: --server-pid {unknown[0]}: there is no such process on this machine")
         try:
-            async with Cluster.open(kubeconfig.absolute(), grace_s=grace_s) as cluster:
-                writes: Writes = AuditWrites(audit) if twin is not None else MetricsWrites(cluster)
+            async with BenchCluster.open(kubeconfig.absolute(), grace_s=grace_s) as cluster:
+                writes: WritesCounter = AuditWrites(audit) if twin is not None else MetricsWrites(cluster)
                 try:
                     yield Stand(kubeconfig.absolute(), cluster, servers, writes, node)
                 finally:
@@ -213,7 +213,7 @@ async def opened(
 
 
 @dataclass
-class Turn:
+class ContestTurn:
     """``async with``: one contestant runs. Its CPU counts from its birth, its memory is the most that was seen."""
 
     stand: Stand
@@ -225,7 +225,7 @@ class Turn:
     """The process has ended with an error."""
     _close: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
 
-    async def __aenter__(self) -> Turn:
+    async def __aenter__(self) -> ContestTurn:
         folder = Path(self._close.enter_context(tempfile.TemporaryDirectory()))
         self.load_before, self.calibration_ms = round(os.getloadavg()[0], 2), calibration_ms()
         self._servers = self.stand.server_cpu_s()

@@ -87,7 +87,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 @dataclass
-class Usage:
+class ProcessTreeUsage:
     """CPU and memory of a process and all below it, by service, sampled so that one that ends is not forgotten."""
 
     pid: int
@@ -150,7 +150,7 @@ class Usage:
         return found
 
 
-class Mesh:
+class BenchMesh:
     """``conclave up``. ``ready_at``: when it said so. ``checkout``: of another version, with its own ``.venv``."""
 
     title = "Conclave"
@@ -171,7 +171,7 @@ class Mesh:
         compile_modules(str(own), checkout or ROOT)
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(up, stdout=subprocess.PIPE, text=True, cwd=checkout)
-        self.usage = Usage(self.process.pid)
+        self.usage = ProcessTreeUsage(self.process.pid)
         self.ready_at = 0.0
         self.leader = ""
         self._term = 0
@@ -287,7 +287,7 @@ class KubeScheduler:
         self.started_at = time.monotonic()
         self._log = (folder / "kube-scheduler.log").open("w")
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, text=True)
-        self.usage = Usage(self.process.pid, "kube-scheduler")
+        self.usage = ProcessTreeUsage(self.process.pid, "kube-scheduler")
         self.ready_at = 0.0
 
     async def ready(self) -> None:
@@ -326,10 +326,10 @@ class KubeScheduler:
         self._log.close()
 
 
-Scheduler = Mesh | KubeScheduler
+Scheduler = BenchMesh | KubeScheduler
 
 
-class Watched:
+class WatchedProcesses:
     """``async with``: the CPU of a scheduler is counted, and its status asked for, each second."""
 
     def __init__(self, scheduler: Scheduler, cpus: dict[str, int]) -> None:
@@ -337,7 +337,7 @@ class Watched:
         self._others = {name: (pid, 0.0) for name, pid in cpus.items()}
         self.figures: dict[str, Any] = {}
 
-    async def __aenter__(self) -> Watched:
+    async def __aenter__(self) -> WatchedProcesses:
         self._scheduler.usage.begin()
         self._scheduler.status_figures()
         self._others = {name: (pid, cpu_s(pid)) for name, (pid, _) in self._others.items()}

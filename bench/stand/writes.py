@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bench.stand.cluster import Cluster
+from bench.stand.cluster import BenchCluster
 from bench.stand.figures import spread
 
 FLUSHED_S = 0.5
@@ -29,7 +29,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITING = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
 
 
-class Writes(Protocol):
+class WritesCounter(Protocol):
     """Who counts."""
 
     async def so_far(self) -> Counter[str]:
@@ -53,7 +53,7 @@ class AuditWrites:
         self._decoder = msgspec.json.Decoder(_Line)
 
     async def so_far(self) -> Counter[str]:
-        """See ``Writes``."""
+        """See ``WritesCounter``."""
         await asyncio.sleep(FLUSHED_S)
         with self._file.open("rb") as lines:
             lines.seek(self._read)
@@ -69,12 +69,12 @@ class AuditWrites:
 class MetricsWrites:
     """Of an API server's ``apiserver_request_total``: requests, those that were refused too."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BenchCluster) -> None:
         self._cluster = cluster
         self._said = False
 
     async def so_far(self) -> Counter[str]:
-        """See ``Writes``; nothing, and one line of it, where the server does not show them to this user."""
+        """See ``WritesCounter``; nothing, and one line of it, where the server does not show them to this user."""
         text = await self._cluster.metrics()
         if "apiserver_request_total" not in text and not self._said:
             self._said = True

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.evaluation.results import Goal, Metric
-from lab.learner.frag.cases import Case
+from lab.evaluation.results import Goal, ResultMetric
+from lab.learner.frag.cases import FragCase
 from lab.learner.frag.trainer import data_folder, read_lists
 from lab.learner.frag.training import check_cases
 from lab.suites.openb import NOT_BELOW_FGD
@@ -24,16 +24,16 @@ GAIN = "/gain_130"
 """A metric's end: points of all GPUs allocated at 130 % demand, frag less FGD on the same seed."""
 
 
-def gains(weights: WeightsFile, seeds: Sequence[int]) -> dict[str, Metric]:
+def gains(weights: WeightsFile, seeds: Sequence[int]) -> dict[str, ResultMetric]:
     """The gain on each trace and seed, with the prices that are shipped."""
     flat = flattened(weights)
     return {
-        f"{name}{GAIN}": Metric.of([case.play(flat, seed) - _fgd(name, seed) for seed in seeds])
+        f"{name}{GAIN}": ResultMetric.of([case.play(flat, seed) - _fgd(name, seed) for seed in seeds])
         for name, case in _cases().items()
     }
 
 
-def goals_of(found: Mapping[str, Metric]) -> list[Goal]:
+def goals_of(found: Mapping[str, ResultMetric]) -> list[Goal]:
     """No trace worse than FGD by more than is allowed."""
     return [
         Goal.at_least(f"frag less fgd on {name.removesuffix(GAIN)}, points, compiled", metric.mean, -NOT_BELOW_FGD)
@@ -49,7 +49,7 @@ def flattened(weights: WeightsFile) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=1)
-def _cases() -> dict[str, Case]:
+def _cases() -> dict[str, FragCase]:
     return check_cases(*read_lists(data_folder()), PRICES)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from lab.evaluation.results import Goal, Metric, SuiteResult
+from lab.evaluation.results import Goal, ResultMetric, SuiteResult
 from lab.evaluation.statistics import sample_sd
 
 SHIPPED = "shipped"
@@ -20,7 +20,7 @@ GOAL = "goal"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """One figure. ``at_most``, ``at_least``: its goal; neither: it has none. ``digits`` after the point."""
 
     name: str
@@ -48,7 +48,7 @@ class Row:
 def over(
     policy: str,
     metric: str,
-    of: Callable[[Metric], float],
+    of: Callable[[ResultMetric], float],
     take: Callable[[Iterator[float]], float] = max,
 ) -> Callable[[SuiteResult], float]:
     """``take`` of a figure over all experiments that end in ``metric``."""
@@ -65,11 +65,11 @@ def share(metric: str, policy: str, other: str) -> Callable[[SuiteResult], float
     return lambda found: found.policies[policy][metric].mean / found.policies[other][metric].mean
 
 
-def _mean(metric: Metric) -> float:
+def _mean(metric: ResultMetric) -> float:
     return metric.mean
 
 
-def _worst(metric: Metric) -> float:
+def _worst(metric: ResultMetric) -> float:
     return max(metric.values)
 
 
@@ -77,51 +77,57 @@ def _average(values: Iterator[float]) -> float:
     return fmean(values)
 
 
-def _regret(policy: str) -> Row:
-    return Row("regret to the oracle, worst experiment", over(policy, "/regret", _mean), at_most=0.02, digits=4)
+def _regret(policy: str) -> FigureRow:
+    return FigureRow("regret to the oracle, worst experiment", over(policy, "/regret", _mean), at_most=0.02, digits=4)
 
 
-def _imbalance(policy: str) -> tuple[Row, ...]:
+def _imbalance(policy: str) -> tuple[FigureRow, ...]:
     return tuple(
-        Row(f"imbalance, {workload}", over(policy, f"{workload}/imbalance", _mean), digits=4)
+        FigureRow(f"imbalance, {workload}", over(policy, f"{workload}/imbalance", _mean), digits=4)
         for workload in ("uniform", "random")
     )
 
 
-def _ratios() -> tuple[Row, ...]:
+def _ratios() -> tuple[FigureRow, ...]:
     return tuple(
-        Row(f"over {other}'s, {workload}", share(f"{workload}/imbalance", "marl-dqn", other), at_most=bound, digits=2)
+        FigureRow(
+            f"over {other}'s, {workload}", share(f"{workload}/imbalance", "marl-dqn", other), at_most=bound, digits=2
+        )
         for other, bound in (("kube-default", 0.8), ("single-dqn", 0.9), ("greedy", 1.1))
         for workload in ("uniform", "random")
     )
 
 
-TABLES: Mapping[str, tuple[Row, ...]] = {
+TABLES: Mapping[str, tuple[FigureRow, ...]] = {
     "ee": (
-        Row("active nodes of 3, tests 1 and 2, the worse", over("ee", "-3/active_nodes", _mean), at_most=1.05),
-        Row("active ratio, worst experiment", over("ee", "/active_ratio", _mean), at_most=1.05),
+        FigureRow("active nodes of 3, tests 1 and 2, the worse", over("ee", "-3/active_nodes", _mean), at_most=1.05),
+        FigureRow("active ratio, worst experiment", over("ee", "/active_ratio", _mean), at_most=1.05),
         _regret("ee"),
     ),
     "lb": (
-        Row("share of steps max - min ≤ 1, worst experiment", over("lb", "/balanced", _mean, min), at_least=0.99),
-        Row("greatest max - min", over("lb", "/worst_spread", _worst), digits=0),
+        FigureRow("share of steps max - min ≤ 1, worst experiment", over("lb", "/balanced", _mean, min), at_least=0.99),
+        FigureRow("greatest max - min", over("lb", "/worst_spread", _worst), digits=0),
         _regret("lb"),
     ),
     "el": (
-        Row("within soft when offered, worst experiment", over("el", "/within_soft", _mean, min), at_least=0.99),
-        Row("avoidable breaks of the hard limit, worst test seed", over("el", "/hard_avoidable", _worst), 0, digits=0),
-        Row("decisions until it moved, worst test seed", over("el", "/decisions_to_move", _worst), 1, digits=0),
-        Row("active nodes of 3", over("el", "test2-3/active_nodes", _mean)),
-        Row("active nodes of 100", over("el", "test2-100/active_nodes", _mean), digits=2),
+        FigureRow("within soft when offered, worst experiment", over("el", "/within_soft", _mean, min), at_least=0.99),
+        FigureRow(
+            "avoidable breaks of the hard limit, worst test seed", over("el", "/hard_avoidable", _worst), 0, digits=0
+        ),
+        FigureRow("decisions until it moved, worst test seed", over("el", "/decisions_to_move", _worst), 1, digits=0),
+        FigureRow("active nodes of 3", over("el", "test2-3/active_nodes", _mean)),
+        FigureRow("active nodes of 100", over("el", "test2-100/active_nodes", _mean), digits=2),
         _regret("el"),
     ),
     "marl-dqn": (*_imbalance("marl-dqn"), *_ratios()),
     "single-dqn": _imbalance("single-dqn"),
     "frag": (
-        Row("default, percent allocated at 130 %", over("frag", "allocated_130", _mean), at_least=95.8, digits=2),
-        Row("default, percent allocated at 100 %", over("frag", "allocated_100", _mean), digits=2),
-        Row("points over FGD, worst of ten traces", over("frag", "/gain_130", _mean, min), at_least=-0.1, digits=2),
-        Row("points over FGD, mean of ten traces", over("frag", "/gain_130", _mean, _average), digits=2),
+        FigureRow("default, percent allocated at 130 %", over("frag", "allocated_130", _mean), at_least=95.8, digits=2),
+        FigureRow("default, percent allocated at 100 %", over("frag", "allocated_100", _mean), digits=2),
+        FigureRow(
+            "points over FGD, worst of ten traces", over("frag", "/gain_130", _mean, min), at_least=-0.1, digits=2
+        ),
+        FigureRow("points over FGD, mean of ten traces", over("frag", "/gain_130", _mean, _average), digits=2),
     ),
 }
 
@@ -142,7 +148,7 @@ def promised(found: SuiteResult) -> list[Goal]:
     return [goal for goal in found.goals if STRETCH not in goal.goal]
 
 
-def _cells(row: Row, found: Mapping[str, SuiteResult], others: list[str]) -> tuple[str, ...]:
+def _cells(row: FigureRow, found: Mapping[str, SuiteResult], others: list[str]) -> tuple[str, ...]:
     values = [row.value(found[name]) for name in others]
     met = f"{sum(map(row.met, values))} of {len(values)}" if row.goal else ""
     spread = (

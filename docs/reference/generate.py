@@ -241,11 +241,11 @@ def registries() -> dict[str, list[Any]]:
     """The collectors of each service, as its composition root registers them."""
     from lab.serve.shell import LearnerShell
     from services.agent.shell import AgentShell
-    from services.autoscaler.admin import Admin as AutoscalerAdmin
-    from services.binder.admin import Admin as BinderAdmin
+    from services.autoscaler.admin import ScalerAdmin
+    from services.binder.admin import BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
-    from services.jobs.admin import Admin as JobsAdmin
+    from services.jobs.admin import JobsAdmin
     from shared.adapters.kube.signs import WatchSigns
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
@@ -265,7 +265,7 @@ def registries() -> dict[str, list[Any]]:
     AgentShell(core, made["agent"], agent_id="a", read_term=no_term)
     BinderAdmin("b", "0").register(made["binder"])
     JobsAdmin("j").register(made["jobs"])
-    AutoscalerAdmin("s").register(made["autoscaler"])
+    ScalerAdmin("s").register(made["autoscaler"])
     unused: Any = None
     for name in ("coordinator", "binder", "jobs", "autoscaler"):
         register_watches(made[name], WatchSigns(), lambda: 0.0)
@@ -285,7 +285,7 @@ def registries() -> dict[str, list[Any]]:
 
 def counter_texts(service: str) -> dict[str, str]:
     """What the counters of a term mean: the docstrings of their fields."""
-    from services.binder.core.state import Stats as BinderStats
+    from services.binder.core.state import BinderStats
     from services.coordinator.core.counters import Stats as CoordinatorStats
 
     match service:

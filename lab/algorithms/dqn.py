@@ -31,7 +31,7 @@ QUANTILES = 21
 
 
 @dataclass(frozen=True, slots=True)
-class DqnSettings:
+class DqnLearnerSettings:
     """What one DQN run is set to."""
 
     learning_rate: float = 1e-3
@@ -99,7 +99,7 @@ class DqnLearner:
     name = "dqn"
     """Of errors."""
 
-    def __init__(self, network: nn.Module, settings: DqnSettings) -> None:
+    def __init__(self, network: nn.Module, settings: DqnLearnerSettings) -> None:
         self.settings = settings
         self.online = network
         self.target = copy.deepcopy(network)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lab.algorithms.descent import TrainingDiverged
-from lab.evaluation.decisions import Decisions
+from lab.evaluation.decisions import RecordedDecisions
 from shared.errors import ConfigError
 
 KUBE_DEFAULT = "kube-default"
@@ -51,7 +51,7 @@ class ImitationReport:
 
 
 def imitate(
-    network: nn.Module, decisions: Decisions, settings: ImitationSettings, rng: np.random.Generator
+    network: nn.Module, decisions: RecordedDecisions, settings: ImitationSettings, rng: np.random.Generator
 ) -> Iterator[ImitationReport]:
     """Train ``network`` in place, a report per pass. ``forward(s, present)`` gives ``[batch, members]``.
 
@@ -79,7 +79,7 @@ def imitate(
         yield ImitationReport(epoch, float(np.mean(losses)), float(loss), agreement)
 
 
-def _loss(network: nn.Module, decisions: Decisions, rows: NDArray[np.int64]) -> tuple[Tensor, float]:
+def _loss(network: nn.Module, decisions: RecordedDecisions, rows: NDArray[np.int64]) -> tuple[Tensor, float]:
     """(mean cross-entropy, agreement) over ``rows``."""
     features = torch.from_numpy(decisions.features[rows])
     present = torch.from_numpy(decisions.present[rows])

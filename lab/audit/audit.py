@@ -32,21 +32,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab.audit.devices import KIND as CLAIM_KIND
-from lab.audit.devices import Devices
+from lab.audit.devices import DevicesAudit
 from lab.audit.gangs import BINDING_S
 from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
-from lab.audit.loans import Loans
-from lab.audit.log import Entry
-from lab.audit.relations import FOREVER, Landing, Relations, stander
+from lab.audit.loans import LoansAudit
+from lab.audit.log import LogEntry
+from lab.audit.relations import FOREVER, Landing, RelationsAudit, stander
 from lab.audit.reservations import KIND as RESERVATION_KIND
 from lab.audit.reservations import Reservations
-from lab.audit.rules import Json, PodFacts, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
+from lab.audit.rules import AuditedPodFacts, Json, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
 from lab.audit.storage import KINDS as STORAGE_KINDS
-from lab.audit.storage import Storage
-from lab.audit.units import UnitReport, Units
-from lab.audit.waiting import Waiting
+from lab.audit.storage import StorageAudit
+from lab.audit.units import UnitReport, UnitsAudit
+from lab.audit.waiting import WaitingAudit
 from lab.audit.zones import KINDS as TOPOLOGY_KINDS
-from lab.audit.zones import Zones, refused
+from lab.audit.zones import ZonesAudit, refused
 
 FINISHED = ("Succeeded", "Failed")
 MAX_EXAMPLES = 20
@@ -105,7 +105,7 @@ class _PodRecord:
     """One uid. ``binds`` counts every time it got a node that it did not have."""
 
     key: str
-    facts: PodFacts
+    facts: AuditedPodFacts
     mine: bool
     node: str = ""
     binds: int = 0
@@ -136,24 +136,24 @@ class Audit:
         self._nodes: dict[str, NodeBook] = {}
         self._specs: dict[str, Json] = {}
         self._pending: dict[str, Json] = {}
-        self._relations = Relations(self._nodes)
-        self._storage = Storage()
-        self._devices = Devices()
-        self._zones = Zones()
-        self._loans = Loans()
+        self._relations = RelationsAudit(self._nodes)
+        self._storage = StorageAudit()
+        self._devices = DevicesAudit()
+        self._zones = ZonesAudit()
+        self._loans = LoansAudit()
         self._reservations = Reservations(self._note)
         self._refused: set[str] = set()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
         self._report = AuditReport()
-        self._units = Units(self._nodes, self._note, scheduler_name)
+        self._units = UnitsAudit(self._nodes, self._note, scheduler_name)
         self._landing = Landing(self._relations, self._landed_wrong, BINDING_S)
         self._now_s = 0.0
         self._bound_at: dict[str, tuple[str, int]] = {}
         """Node and resource version of the Bindings of gangs' members, by uid."""
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         self._now_s = entry.time_s
         self._landing.passed(entry.time_s)
@@ -181,7 +181,7 @@ class Audit:
     def _book(self, node: str) -> NodeBook:
         return self._nodes.setdefault(node, NodeBook())
 
-    def _pod_changed(self, entry: Entry) -> None:
+    def _pod_changed(self, entry: LogEntry) -> None:
         pod, uid = entry.object, entry.uid
         spec, status, meta = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
         record = self._pods.get(uid)
@@ -228,7 +228,7 @@ class Audit:
         elif record.mine:
             self._pending[uid] = pod
 
-    def _admit(self, entry: Entry, spec: Json) -> _PodRecord:
+    def _admit(self, entry: LogEntry, spec: Json) -> _PodRecord:
         scheduler = spec.get("schedulerName") or FOREIGN_SCHEDULER
         mine = scheduler == self._scheduler_name if self._scheduler_name else scheduler != FOREIGN_SCHEDULER
         record = _PodRecord(f"{entry.namespace}/{entry.name}", pod_facts(entry.object), mine)
@@ -239,7 +239,7 @@ class Audit:
                 self._report.first_submit_s = entry.time_s
         return record
 
-    def _bound(self, entry: Entry, record: _PodRecord, node: str) -> None:
+    def _bound(self, entry: LogEntry, record: _PodRecord, node: str) -> None:
         created_there, unmet = entry.verb == "create", ""
         if not created_there:
             record.binds += 1
@@ -269,7 +269,7 @@ class Audit:
                 (self._gpu if check == "gpu" else self._misplaced).add(entry.uid)
             self._note(f"{check}: {record.key} on {node}: {what} (rv {entry.rv})")
 
-    def _judge(self, entry: Entry, record: _PodRecord, node: str) -> tuple[str, str]:
+    def _judge(self, entry: LogEntry, record: _PodRecord, node: str) -> tuple[str, str]:
         """Why a pod that is bound now may not be here, and why other pods forbid it; each empty when it may."""
         pod, seen = stander(entry.object, node), self._book(node).seen(entry.time_s)
         group = self._units.groups.of(entry.object)
@@ -287,7 +287,7 @@ class Audit:
         self._misplaced.add(uid)
         self._note(f"misplaced: {self._pods[uid].key} on {node}: {error} (rv {rv})")
 
-    def _leave(self, entry: Entry, record: _PodRecord) -> None:
+    def _leave(self, entry: LogEntry, record: _PodRecord) -> None:
         if record.node:
             self._book(record.node).remove(entry.uid)
             self._relations.leave(entry.namespace, entry.uid, entry.time_s)
@@ -327,7 +327,9 @@ class Audit:
                 record.node or record.deleted or record.terminating or record.gated or record.phase in FINISHED
             )
         }  # fmt: skip
-        waiting = Waiting(self._units, self._nodes, {uid: record.facts for uid, record in left.items()}, self._drained)
+        waiting = WaitingAudit(
+            self._units, self._nodes, {uid: record.facts for uid, record in left.items()}, self._drained
+        )
         for uid, record in left.items():
             self._left_unbound(record, waiting.nodes(uid, self._admits))
         report.units = self._units.report()
@@ -386,7 +388,7 @@ class Audit:
             self._note(f"lost: {record.key} is unbound and not shown unschedulable (no node fits it)")
 
 
-def audit(entries: Iterable[Entry], scheduler_name: str | None = None, drained: Collection[str] = ()) -> AuditReport:
+def audit(entries: Iterable[LogEntry], scheduler_name: str | None = None, drained: Collection[str] = ()) -> AuditReport:
     """The report of a whole file."""
     book = Audit(scheduler_name, drained)
     for entry in entries:

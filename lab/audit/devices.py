@@ -18,7 +18,7 @@ MARK = "conclave.io/cause-id"
 PROTECTION = "resource.kubernetes.io/delete-protection"
 
 
-class Devices:
+class DevicesAudit:
     """Claims by ``namespace/name``, and who has which device."""
 
     def __init__(self) -> None:

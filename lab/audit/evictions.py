@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from lab.audit.gangs import Gangs
-from lab.audit.groups import Group
-from lab.audit.pods import PodView
+from lab.audit.groups import AuditedGroup
+from lab.audit.pods import AuditedPod
 
 PREEMPTED = "PreemptionByScheduler"
 FOREVER = float("inf")
@@ -31,10 +31,10 @@ time that a gang may take to be bound."""
 
 
 @dataclass(slots=True)
-class Victim:
+class EvictedPod:
     """A pod that was evicted. ``excused``: the objects tell another reason; ``named``: its mark names a rival."""
 
-    pod: PodView
+    pod: AuditedPod
     time_s: float
     order: int
     excused: bool
@@ -45,10 +45,10 @@ class Victim:
 class _Hit:
     """A gang of which members were evicted, since when. ``exact``: it stood with its minimum, and not one more."""
 
-    group: Group
+    group: AuditedGroup
     since_s: float
     exact: bool
-    victims: list[Victim] = field(default_factory=list)
+    victims: list[EvictedPod] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -56,17 +56,17 @@ class _Leaving:
     """A group that is leaving whole: since when, and who of it stood then."""
 
     since_s: float
-    members: dict[str, PodView]
+    members: dict[str, AuditedPod]
 
 
-class Evictions:
+class EvictionsAudit:
     """Feed pods in order; ``end`` judges. ``excuse(pod)``: whether its queue explains that it was evicted."""
 
-    def __init__(self, gangs: Gangs, note: Callable[[str, str], None], excuse: Callable[[PodView], bool]) -> None:
+    def __init__(self, gangs: Gangs, note: Callable[[str, str], None], excuse: Callable[[AuditedPod], bool]) -> None:
         self._gangs = gangs
         self._note = note
         self._excuse = excuse
-        self._victims: dict[str, Victim] = {}
+        self._victims: dict[str, EvictedPod] = {}
         self._rivals: defaultdict[str, dict[str, _Rival]] = defaultdict(dict)
         """By node and uid."""
         self._hits: dict[str, _Hit] = {}
@@ -76,10 +76,10 @@ class Evictions:
         self._marked_again: set[str] = set()
         self._leaving: dict[str, _Leaving] = {}
         self._order = 0
-        self._waiting: dict[str, PodView] = {}
+        self._waiting: dict[str, AuditedPod] = {}
         """Who is bound nowhere and may preempt, by uid."""
 
-    def pod(self, before: PodView | None, after: PodView | None, time_s: float) -> None:
+    def pod(self, before: AuditedPod | None, after: AuditedPod | None, time_s: float) -> None:
         """A pod came, changed or is gone."""
         self._order += 1
         pod = after or before
@@ -100,7 +100,7 @@ class Evictions:
         marked = before is None or _why(before) != _why(after)
         if after.uid not in self._victims:
             gang = after.group is not None and after.group.facts is not None and after.group.facts.evicts
-            victim = Victim(after, time_s, self._order, gang or self._excuse(after), self._names_rival(after))
+            victim = EvictedPod(after, time_s, self._order, gang or self._excuse(after), self._names_rival(after))
             self._hit(victim)
             self._victims[after.uid] = victim
             self._leave_whole(after, time_s)
@@ -111,7 +111,7 @@ class Evictions:
                 return
             self._note("evicted", f"{after.key} is evicted once more while it is leaving")
 
-    def _note_rival(self, before: PodView | None, after: PodView) -> None:
+    def _note_rival(self, before: AuditedPod | None, after: AuditedPod) -> None:
         """Remember where it is to go, and where it went."""
         if after.never_preempts:
             return
@@ -123,14 +123,14 @@ class Evictions:
         elif after.nominated and not after.node:
             self._rivals[after.nominated][after.uid] = _Rival(mine, FOREVER, gang)
 
-    def _names_rival(self, victim: PodView) -> bool:
+    def _names_rival(self, victim: AuditedPod) -> bool:
         """Whether the mark names somebody of higher priority, who waits."""
         rival = self._waiting.get(preemptor_named(victim.evicted[1] if victim.evicted is not None else ""))
         return rival is not None and rank(rival) > rank(victim)
 
     # --- one gang before a second ---------------------------------------------------------------------------------
 
-    def _hit(self, victim: Victim) -> None:
+    def _hit(self, victim: EvictedPod) -> None:
         group = victim.pod.group
         if group is None or group.facts is None or group.facts.minimum < 2 or group.facts.whole or victim.excused:
             return
@@ -140,7 +140,7 @@ class Evictions:
             hit = self._hits[group.key] = _Hit(group, victim.time_s, exact)
         hit.victims.append(victim)
 
-    def _left(self, group: Group) -> list[PodView]:
+    def _left(self, group: AuditedGroup) -> list[AuditedPod]:
         """Members that stand, and were not asked to leave."""
         standing = self._gangs.get(group).standing.values()
         return [pod for pod in standing if not pod.terminating and pod.uid not in self._victims]
@@ -170,7 +170,7 @@ class Evictions:
 
     # --- a group that leaves whole --------------------------------------------------------------------------------
 
-    def _leave_whole(self, pod: PodView, time_s: float) -> None:
+    def _leave_whole(self, pod: AuditedPod, time_s: float) -> None:
         group = pod.group
         if group is None or not all(facts is not None and facts.whole for facts in group.seen(time_s)):
             return
@@ -179,7 +179,7 @@ class Evictions:
             self._leaving[group.key] = leaving = _Leaving(time_s, dict(self._gangs.get(group).standing))
         leaving.members.pop(pod.uid, None)
 
-    def _gone(self, pod: PodView) -> None:
+    def _gone(self, pod: AuditedPod) -> None:
         if pod.group is None or (leaving := self._leaving.get(pod.group.key)) is None:
             return
         leaving.members.pop(pod.uid, None)
@@ -199,7 +199,7 @@ class Evictions:
         """Nothing more will happen: whoever gains by an eviction has gained."""
         self.passed(float("inf"))
         groups_that_gave: set[str] = set()
-        unjust: list[Victim] = []
+        unjust: list[EvictedPod] = []
         for victim in self._victims.values():
             group = victim.pod.group
             rivals = self._rivals.get(victim.pod.node, {}).items()
@@ -213,7 +213,7 @@ class Evictions:
                 self._note("evicted", f"{told} is evicted for nobody of higher priority")
 
     @staticmethod
-    def _gained(victim: Victim, rivals: Iterable[tuple[str, _Rival]]) -> Iterable[bool]:
+    def _gained(victim: EvictedPod, rivals: Iterable[tuple[str, _Rival]]) -> Iterable[bool]:
         return (uid != victim.pod.uid and _gains(rival, victim) for uid, rival in rivals)
 
 
@@ -232,22 +232,22 @@ def preemptor_named(message: str) -> str:
     return message.rpartition(" (")[2].removesuffix(")") if message.endswith(")") else ""
 
 
-def _why(pod: PodView) -> tuple[str, str] | None:
+def _why(pod: AuditedPod) -> tuple[str, str] | None:
     """As its mark has it, for whomever: he that is told last may be another."""
     reason, message = pod.evicted or ("", "")
     return (reason, message.removesuffix(f" ({preemptor_named(message)})")) if pod.evicted is not None else None
 
 
-def _gains(rival: _Rival, victim: Victim) -> bool:
+def _gains(rival: _Rival, victim: EvictedPod) -> bool:
     return rival.rank > rank(victim.pod) and rival.until > victim.order
 
 
-def _of_gang(pod: PodView) -> bool:
+def _of_gang(pod: AuditedPod) -> bool:
     facts = pod.group.facts if pod.group is not None else None
     return pod.plain and facts is not None and facts.minimum > 1
 
 
-def _as_large(pod: PodView, victim: PodView) -> bool:
+def _as_large(pod: AuditedPod, victim: AuditedPod) -> bool:
     """Whether its leaving would have made the same room on the same node, and nobody more important had left."""
     if pod.node != victim.node or not pod.plain or priority(pod) > priority(victim):
         return False
@@ -255,12 +255,12 @@ def _as_large(pod: PodView, victim: PodView) -> bool:
     return all(amounts.get(name, 0) >= amount for name, amount in victim.requests)
 
 
-def rank(pod: PodView) -> tuple[int, bool]:
+def rank(pod: AuditedPod) -> tuple[int, bool]:
     """Of one priority online pods go before offline ones, where the scheduler is told so."""
     return priority(pod), not pod.offline
 
 
-def priority(pod: PodView) -> int:
+def priority(pod: AuditedPod) -> int:
     """A member's is its group's, where that has one."""
     facts = pod.group.facts if pod.group is not None else None
     return facts.priority if facts is not None and facts.priority is not None else pod.priority

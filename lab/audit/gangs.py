@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from lab.audit.groups import Group
+from lab.audit.groups import AuditedGroup
 from lab.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
 from lab.audit.ledger import NodeBook
-from lab.audit.pods import PodView
+from lab.audit.pods import AuditedPod
 
 BINDING_S = 30.0
 """Longest time for which a gang may stand in part while it is being bound; source: our own choice, three times the
@@ -34,12 +34,12 @@ own choice, several times the time from a decision to its Binding on a loaded ma
 
 
 @dataclass(slots=True)
-class Gang:
+class AuditedGang:
     """One group's members and what became of them. ``counted``: bound in this incarnation, and not deleted since but
     those that had succeeded (``ran``)."""
 
-    group: Group
-    standing: dict[str, PodView] = field(default_factory=dict)
+    group: AuditedGroup
+    standing: dict[str, AuditedPod] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
     ran: set[str] = field(default_factory=set)
     pending: dict[str, bool] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Gangs:
     def __init__(self, nodes: Mapping[str, NodeBook], note: Callable[[str, str], None]) -> None:
         self._nodes = nodes
         self._note = note
-        self._gangs: dict[str, Gang] = {}
-        self._open: dict[str, Gang] = {}
+        self._gangs: dict[str, AuditedGang] = {}
+        self._open: dict[str, AuditedGang] = {}
         self._due: list[tuple[float, str]] = []
         self._node_gone_s = self._now_s = float("-inf")
         self.whole: set[str] = set()
@@ -81,16 +81,16 @@ class Gangs:
         self.took_s: list[float] = []
         """Of each incarnation, from its first bind to the one that gave it its minimum."""
 
-    def get(self, group: Group) -> Gang:
+    def get(self, group: AuditedGroup) -> AuditedGang:
         """The gang of that group."""
-        return self._gangs.setdefault(group.key, Gang(group))
+        return self._gangs.setdefault(group.key, AuditedGang(group))
 
-    def __iter__(self) -> Iterator[Gang]:
+    def __iter__(self) -> Iterator[AuditedGang]:
         return iter(self._gangs.values())
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
-    def pod(self, before: PodView | None, after: PodView | None, *, bound: bool, time_s: float) -> None:
+    def pod(self, before: AuditedPod | None, after: AuditedPod | None, *, bound: bool, time_s: float) -> None:
         """A member came (``before`` None), changed or is gone (``after`` None). ``bound``: by a bind, just now."""
         if (pod := after or before) is None or pod.group is None:
             return
@@ -109,7 +109,7 @@ class Gangs:
         else:
             gang.pending[pod.uid] = after.refused
 
-    def group(self, group: Group, time_s: float) -> None:
+    def group(self, group: AuditedGroup, time_s: float) -> None:
         """The group's object changed."""
         gang = self.get(group)
         if gang.opened_s is None:
@@ -139,7 +139,7 @@ class Gangs:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _bound(self, gang: Gang, pod: PodView, time_s: float) -> None:
+    def _bound(self, gang: AuditedGang, pod: AuditedPod, time_s: float) -> None:
         seen = gang.group.seen(time_s)
         if not any(seen):
             self._note("orphan", f"{pod.key} is bound, but its group {gang.group.key} does not exist")
@@ -163,7 +163,7 @@ class Gangs:
         gang.least = min(gang.least, gang.group.least(time_s))
         self._settle(gang, time_s)
 
-    def _settle(self, gang: Gang, time_s: float) -> None:
+    def _settle(self, gang: AuditedGang, time_s: float) -> None:
         """Close the moment where it is over."""
         if gang.opened_s is None:
             return
@@ -177,11 +177,11 @@ class Gangs:
         elif not gang.counted:
             self._close(gang)
 
-    def _close(self, gang: Gang) -> None:
+    def _close(self, gang: AuditedGang) -> None:
         gang.opened_s = gang.hurt_s = None
         self._open.pop(gang.group.key, None)
 
-    def _left(self, gang: Gang, pod: PodView, *, gone: bool, time_s: float) -> None:
+    def _left(self, gang: AuditedGang, pod: AuditedPod, *, gone: bool, time_s: float) -> None:
         known = gang.standing.pop(pod.uid, None) is not None or pod.uid in gang.pending
         gang.pending.pop(pod.uid, None)
         if not gone:
@@ -195,16 +195,16 @@ class Gangs:
             self._hurt(gang, time_s)
         self._settle(gang, time_s)
 
-    def _hurt(self, gang: Gang, time_s: float) -> None:
+    def _hurt(self, gang: AuditedGang, time_s: float) -> None:
         """Somebody else broke it while it was being bound: its time begins anew, once."""
         if gang.hurt_s is None:
             gang.hurt_s = time_s
             self._judge_later(gang, time_s)
 
-    def _judge_later(self, gang: Gang, time_s: float) -> None:
+    def _judge_later(self, gang: AuditedGang, time_s: float) -> None:
         heappush(self._due, (time_s + BINDING_S, gang.group.key))
 
-    def _judge(self, gang: Gang, time_s: float, *, ends: bool = False) -> None:
+    def _judge(self, gang: AuditedGang, time_s: float, *, ends: bool = False) -> None:
         """A gang in part whose time is up is broken with an excuse, or a violation, once. ``ends``: its time is up."""
         if gang.opened_s is None or gang.reported:
             return
@@ -223,11 +223,11 @@ class Gangs:
         else:
             self._violated(gang, "they did not leave, as the group asks when it is broken")
 
-    def _violated(self, gang: Gang, why: str) -> None:
+    def _violated(self, gang: AuditedGang, why: str) -> None:
         gang.reported = True
         self._note("partial", f"{gang.group.key}: {len(gang.counted)} of at least {gang.least} stay bound: {why}")
 
-    def _topology(self, gang: Gang, pod: PodView, time_s: float) -> None:
+    def _topology(self, gang: AuditedGang, pod: AuditedPod, time_s: float) -> None:
         keys = {facts.topology for facts in gang.group.seen(time_s) if facts}
         if len(keys) != 1 or not (key := keys.pop()):
             return

@@ -27,7 +27,7 @@ TOPOLOGY = "conclave.io/gang-topology"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
+class AuditedGroupFacts:
     """One group as an audit line showed it. ``minimum`` 1: no gang. ``topology`` "": its members may go anywhere."""
 
     minimum: int = 1
@@ -46,7 +46,7 @@ class GroupFacts:
     """It says what the scheduler does not honour, so it is told so and not tried."""
 
 
-def group_facts(obj: Json) -> GroupFacts:
+def group_facts(obj: Json) -> AuditedGroupFacts:
     """Read a PodGroup of either API."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     annotations = meta.get("annotations") or {}
@@ -58,7 +58,7 @@ def group_facts(obj: Json) -> GroupFacts:
         topology = str((wanted[0].get("key") if wanted else annotations.get(TOPOLOGY)) or "")
         mode = spec.get("disruptionMode")
         whole = "all" in mode if isinstance(mode, dict) else mode == "PodGroup"
-    return GroupFacts(
+    return AuditedGroupFacts(
         minimum=int(minimum),
         topology=topology,
         whole=whole,
@@ -89,13 +89,13 @@ def _demands(quantities: Json | None) -> tuple[tuple[str, int], ...]:
         return ()  # the object is told so by others
 
 
-def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:
+def job_facts(job: Json, namespace_asks: bool) -> AuditedGroupFacts:
     """Read a Job. Where nobody asked that it be a gang, or it is not Indexed, its minimum is 1."""
     meta, spec = job["metadata"], job.get("spec") or {}
     annotations = meta.get("annotations") or {}
     asked = annotations.get(GANG, "true" if namespace_asks else "")
     if asked != "true" or spec.get("completionMode") != "Indexed":
-        return GroupFacts(refused=spec.get("completionMode") == "Indexed" and asked not in ("true", "false", ""))
+        return AuditedGroupFacts(refused=spec.get("completionMode") == "Indexed" and asked not in ("true", "false", ""))
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     parallelism = 1 if parallelism is None else int(parallelism)
     text = annotations.get(GANG_MIN_COUNT, str(parallelism))
@@ -104,7 +104,7 @@ def job_facts(job: Json, namespace_asks: bool) -> GroupFacts:
     refused = not (whole_number and 1 <= minimum <= parallelism)
     if completions is not None:  # no more run at once than have yet to complete
         minimum = min(minimum, completions - int((job.get("status") or {}).get("succeeded") or 0))
-    return GroupFacts(
+    return AuditedGroupFacts(
         minimum=max(1, minimum),
         topology=str(annotations.get(TOPOLOGY) or ""),
         evicts=annotations.get(GANG_BROKEN) == "evict",
@@ -118,16 +118,16 @@ def _api_group(obj: Json) -> str:
 
 
 @dataclass(slots=True)
-class Group:
+class AuditedGroup:
     """One group's name and what it was lately. ``facts`` None: there is no such object."""
 
     key: str
-    facts: GroupFacts | None = None
+    facts: AuditedGroupFacts | None = None
     changed_s: float = float("-inf")
-    lately: deque[tuple[float, GroupFacts | None]] = field(default_factory=deque)
+    lately: deque[tuple[float, AuditedGroupFacts | None]] = field(default_factory=deque)
     """What it was before, and until when: the last ``GRACE_S`` only."""
 
-    def change(self, facts: GroupFacts | None, time_s: float) -> None:
+    def change(self, facts: AuditedGroupFacts | None, time_s: float) -> None:
         """The object came, changed or (None) went."""
         if facts != self.facts:
             self.lately.append((time_s, self.facts))
@@ -135,7 +135,7 @@ class Group:
         while self.lately and self.lately[0][0] < time_s - GRACE_S:
             self.lately.popleft()
 
-    def seen(self, time_s: float) -> list[GroupFacts | None]:
+    def seen(self, time_s: float) -> list[AuditedGroupFacts | None]:
         """Every form in which somebody may have seen it at that time."""
         return [self.facts, *(facts for until_s, facts in self.lately if until_s >= time_s - GRACE_S)]
 
@@ -149,7 +149,7 @@ class Groups:
     """Every group by key, from the objects that make them."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AuditedGroup] = {}
         self._jobs: dict[str, Json] = {}
         self._asking: set[str] = set()
 
@@ -179,13 +179,13 @@ class Groups:
         job = self._jobs.pop(key) if gone else self._jobs[key]
         asks = (job["metadata"].get("namespace") or "") in self._asking
         # what a deleted Job leaves is no gang any more, and waits for nothing
-        self.get(key).change(GroupFacts() if gone else job_facts(job, asks), time_s)
+        self.get(key).change(AuditedGroupFacts() if gone else job_facts(job, asks), time_s)
 
-    def get(self, key: str) -> Group:
+    def get(self, key: str) -> AuditedGroup:
         """The group of that key, there or not."""
-        return self._groups.setdefault(key, Group(key))
+        return self._groups.setdefault(key, AuditedGroup(key))
 
-    def of(self, pod: Json) -> Group | None:
+    def of(self, pod: Json) -> AuditedGroup | None:
         """The group that a pod is a member of; None: it stands alone."""
         meta = pod["metadata"]
         namespace = meta.get("namespace") or ""

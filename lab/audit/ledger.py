@@ -13,8 +13,8 @@ from lab.audit.rules import (
     GPU_DEVICES_ANNOTATION,
     MILLI_PER_DEVICE,
     Amounts,
+    AuditedPodFacts,
     NodeFacts,
-    PodFacts,
     add,
     lends,
     named_devices,
@@ -35,7 +35,7 @@ class NodeBook:
     before: NodeFacts | None = None
     changed_s: float = 0.0
     used: Amounts = field(default_factory=dict)
-    pods: dict[str, PodFacts] = field(default_factory=dict)
+    pods: dict[str, AuditedPodFacts] = field(default_factory=dict)
     devices: dict[int, int] = field(default_factory=dict)
     shares: dict[str, dict[int, int]] = field(default_factory=dict)
     grown: list[tuple[float, str, Amounts]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class NodeBook:
         if facts != self.facts:
             self.before, self.facts, self.changed_s = self.facts, facts, time_s
 
-    def resize(self, uid: str, pod: PodFacts, time_s: float) -> None:
+    def resize(self, uid: str, pod: AuditedPodFacts, time_s: float) -> None:
         """A pod that counts here counts something else now; who made it grow beyond the node is not judged."""
         known = self.pods.get(uid)
         if known is None or known.requests == pod.requests:
@@ -67,7 +67,9 @@ class NodeBook:
                 add(unseen, more)
         return unseen
 
-    def add(self, uid: str, pod: PodFacts, annotations: dict[str, str], time_s: float) -> Iterator[tuple[str, str]]:
+    def add(
+        self, uid: str, pod: AuditedPodFacts, annotations: dict[str, str], time_s: float
+    ) -> Iterator[tuple[str, str]]:
         """Count a pod; yields (check, what is wrong) for what its being here breaks of capacity."""
         if uid in self.pods:
             return
@@ -89,7 +91,7 @@ class NodeBook:
                 yield "overcommitted", f"{name}: {self.used[name]} used of {has}"
         yield from self._add_devices(uid, pod, annotations)
 
-    def _add_devices(self, uid: str, pod: PodFacts, annotations: dict[str, str]) -> Iterator[tuple[str, str]]:
+    def _add_devices(self, uid: str, pod: AuditedPodFacts, annotations: dict[str, str]) -> Iterator[tuple[str, str]]:
         milli = pod.gpu_milli
         if not milli:
             return
@@ -133,12 +135,12 @@ class NodeBook:
             seen.append(self.before)
         return [facts for facts in seen if facts is not None]
 
-    def placement_error(self, pod: PodFacts, time_s: float) -> str:
+    def placement_error(self, pod: AuditedPodFacts, time_s: float) -> str:
         """Why a pod bound now should not be here by selector, affinity or taint; empty when it may."""
         errors = [refusal(pod, facts) for facts in self.seen(time_s)] or ["a node that does not exist"]
         return errors[0] if all(errors) else ""
 
-    def admits(self, pod: PodFacts) -> bool:
+    def admits(self, pod: AuditedPodFacts) -> bool:
         """Whether one more such pod fits as things are."""
         facts = self.facts
         if facts is None or refusal(pod, facts):

@@ -16,18 +16,18 @@ from lab.audit.ledger import NodeBook
 from lab.audit.qos import is_lent
 
 if TYPE_CHECKING:
-    from lab.audit.pods import PodView
+    from lab.audit.pods import AuditedPod
 
 GRACE_S = 5.0
 """Source: our own choice, well above what a decision and its eviction take."""
 
 
-def gives_way(pod: PodView, fellows: Iterable[PodView], nodes: Mapping[str, NodeBook], time_s: float) -> bool:
+def gives_way(pod: AuditedPod, fellows: Iterable[AuditedPod], nodes: Mapping[str, NodeBook], time_s: float) -> bool:
     """Whether more of something lent is held than there is, where it or one of its gang stands."""
     return pod.offline and any(_short(nodes.get(one.node), one, time_s) for one in (pod, *fellows))
 
 
-def _short(book: NodeBook | None, pod: PodView, time_s: float) -> bool:
+def _short(book: NodeBook | None, pod: AuditedPod, time_s: float) -> bool:
     if book is None:
         return False
     lately = (book.before,) if time_s - book.changed_s <= GRACE_S else ()

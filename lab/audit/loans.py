@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lab.audit.rules import Amounts, amounts, lends
 
 if TYPE_CHECKING:
-    from lab.audit.log import Entry
+    from lab.audit.log import LogEntry
 
 KUBELET = "kubelet"
 OURS = "-lending"
@@ -30,13 +30,13 @@ class _NodeLoans:
     """By resource, who set it last; "" where the file does not say."""
 
 
-class Loans:
+class LoansAudit:
     """Feed every entry of a node; each wrong is told in a sentence."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeLoans] = {}
 
-    def change(self, entry: Entry) -> Iterator[str]:
+    def change(self, entry: LogEntry) -> Iterator[str]:
         """What is wrong about it."""
         if entry.gone:
             self._nodes.pop(entry.name, None)

@@ -16,7 +16,7 @@ from shared.errors import ConfigError
 VERBS = frozenset({"create", "update", "patch", "delete", "bind"})
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """One accepted change. ``object`` is the object after it; of a delete its last state. ``manager``: the writer's
     field manager; "" in older files."""
 
@@ -42,9 +42,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.verb == "delete"
 
 
-def read_entries(lines: Iterable[bytes], file: str) -> Iterator[Entry]:
+def read_entries(lines: Iterable[bytes], file: str) -> Iterator[LogEntry]:
     """Decode line by line; ``file`` is named in errors. ``ConfigError``: malformed, out of order, or empty."""
-    decoder = msgspec.json.Decoder(Entry)
+    decoder = msgspec.json.Decoder(LogEntry)
     last_rv, number = -1, 0
     for number, line in enumerate(lines, 1):
         try:
@@ -64,7 +64,7 @@ def read_entries(lines: Iterable[bytes], file: str) -> Iterator[Entry]:
         raise ConfigError(f"{file}, line 1: the file is empty; give the --audit file of a run that changed something")
 
 
-def _problem(entry: Entry, last_rv: int) -> str:
+def _problem(entry: LogEntry, last_rv: int) -> str:
     if entry.verb not in VERBS:
         return f"verb: {entry.verb[:32]!r} is not one of {', '.join(sorted(VERBS))}"
     if entry.rv <= last_rv:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.audit.groups import Group, Groups
+from lab.audit.groups import AuditedGroup, Groups
 from lab.audit.qos import is_offline
 from lab.audit.rules import GPU_MILLI, Amounts, Json, pod_requests, status_on_node
 
@@ -15,7 +15,7 @@ PREEMPTIBLE = "conclave.io/preemptible"
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class AuditedPod:
     """``mine``: of the scheduler that is judged. ``evicted``: (reason, message) of its DisruptionTarget, or None.
     ``refused``: it says that it waits since the API server did not take its Binding. ``plain``: its amounts alone say
     what room it takes, or leaves, and it may be evicted."""
@@ -32,7 +32,7 @@ class PodView:
     never_preempts: bool
     labels: tuple[tuple[str, str], ...]
     requests: tuple[tuple[str, int], ...]
-    group: Group | None
+    group: AuditedGroup | None
     evicted: tuple[str, str] | None
     refused: bool = False
     plain: bool = True
@@ -45,7 +45,7 @@ class PodView:
         return dict(self.requests)
 
 
-def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
+def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> AuditedPod:
     """Read a Pod object. ``scheduler_name`` None: every scheduler's is judged but ``default-scheduler``'s."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     namespace = meta.get("namespace") or ""
@@ -60,7 +60,7 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
             evicted = (str(condition.get("reason") or ""), str(condition.get("message") or ""))
         elif condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             refused = condition.get("reason") == "SchedulerError"
-    return PodView(
+    return AuditedPod(
         uid=meta.get("uid") or "",
         key=f"{namespace}/{meta['name']}",
         namespace=namespace,

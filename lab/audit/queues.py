@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from lab.audit.groups import Group
+from lab.audit.groups import AuditedGroup
 from lab.audit.ledger import ELIGIBILITY_GRACE_S as GRACE_S
-from lab.audit.pods import PodView
+from lab.audit.pods import AuditedPod
 from lab.audit.rules import Amounts, Json, add, amounts
 
 KIND = "Queue"
@@ -26,7 +26,7 @@ DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFacts:
+class AuditedQueue:
     """One Queue as an audit line showed it. A resource that ``maximum`` does not name is not limited. ``maximum``: also
     by what it is guaranteed and may borrow, where the latter is limited."""
 
@@ -40,7 +40,7 @@ class QueueFacts:
     """Its own pods of lower priority make room where its limit holds a unit back."""
 
 
-def queue_facts(obj: Json) -> QueueFacts:
+def queue_facts(obj: Json) -> AuditedQueue:
     """Read a Queue. A quantity that is none limits nothing: the object is told so by others."""
     spec = obj.get("spec") or {}
     reclaim = spec.get("reclaim") or {}
@@ -48,7 +48,7 @@ def queue_facts(obj: Json) -> QueueFacts:
     for name, more in _amounts(spec.get("borrowingLimit")).items():
         most = guaranteed.get(name, 0) + more
         maximum[name] = min(maximum.get(name, most), most)
-    return QueueFacts(
+    return AuditedQueue(
         parent=spec.get("parent") or "",
         namespaces=tuple(spec.get("namespaces") or ()),
         guaranteed=tuple(sorted(guaranteed.items())),
@@ -67,8 +67,8 @@ def _amounts(quantities: Json | None) -> Amounts:
 
 @dataclass(slots=True)
 class _Queue:
-    facts: QueueFacts | None = None
-    lately: deque[tuple[float, QueueFacts | None]] = field(default_factory=deque)
+    facts: AuditedQueue | None = None
+    lately: deque[tuple[float, AuditedQueue | None]] = field(default_factory=deque)
     used: Amounts = field(default_factory=dict)
     """Of its own pods and of those in the queues below it."""
 
@@ -84,7 +84,7 @@ class Queues:
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self._note = note
         self._queues: dict[str, _Queue] = {}
-        self._holding: dict[str, tuple[PodView, str]] = {}
+        self._holding: dict[str, tuple[AuditedPod, str]] = {}
         self._named: dict[str, str] = {}
         """By group, the queue that it names."""
 
@@ -100,7 +100,7 @@ class Queues:
         if _whose(before) != _whose(after):
             self._count_again()
 
-    def group(self, group: Group) -> None:
+    def group(self, group: AuditedGroup) -> None:
         """A group's object came, changed or went: its members may count elsewhere."""
         name = dict(group.facts.labels).get(LABEL, "") if group.facts is not None else ""
         if self._named.get(group.key, "") == name:
@@ -116,7 +116,7 @@ class Queues:
         for pod, _ in list(self._holding.values()):
             self._hold(pod)
 
-    def of(self, pod: PodView) -> str:
+    def of(self, pod: AuditedPod) -> str:
         """The name of a pod's queue; "": it is in none."""
         name = dict(pod.labels).get(LABEL)
         if not name and pod.group is not None and pod.group.facts is not None:
@@ -135,7 +135,7 @@ class Queues:
             yield name, queue
             name = queue.facts.parent if queue.facts is not None else ""
 
-    def pod(self, before: PodView | None, after: PodView | None, *, bound: bool, time_s: float) -> None:
+    def pod(self, before: AuditedPod | None, after: AuditedPod | None, *, bound: bool, time_s: float) -> None:
         """A pod came, changed or is gone."""
         if (pod := after or before) is None or not pod.mine:
             return
@@ -152,7 +152,7 @@ class Queues:
                     used = queue.used[resource]
                     self._note("quota", f"{after.key} takes queue {title} to {used} of {resource}, at most {limit:g}")
 
-    def _hold(self, pod: PodView) -> str:
+    def _hold(self, pod: AuditedPod) -> str:
         name = self.of(pod)
         self._holding[pod.uid] = (pod, name)
         for _, queue in self._chain(name):
@@ -165,7 +165,7 @@ class Queues:
             for _, queue in self._chain(known[1]):
                 add(queue.used, known[0].amounts, -1)
 
-    def holds_back(self, pod: PodView, asked: Amounts) -> bool:
+    def holds_back(self, pod: AuditedPod, asked: Amounts) -> bool:
         """Whether so much more for that pod's unit would take a queue over its maximum as things are; a queue that
         is named and cannot be used holds everything back."""
         name = self.of(pod)
@@ -193,7 +193,7 @@ class Queues:
             name = queue.facts.parent
         return bool(name)
 
-    def explains(self, pod: PodView) -> bool:
+    def explains(self, pod: AuditedPod) -> bool:
         """Whether a pod that is evicted just now gives back what its queue, or one above it, had only borrowed, or
         makes room within its queue; then whoever gains need not go to its node."""
         chain = [queue for _, queue in self._chain(self.of(pod)) if queue.facts is not None]
@@ -203,11 +203,11 @@ class Queues:
         return reclaimed and any(self._borrows(queue, pod) for queue in chain)
 
     @staticmethod
-    def _borrows(queue: _Queue, pod: PodView) -> bool:
+    def _borrows(queue: _Queue, pod: AuditedPod) -> bool:
         guaranteed = dict(queue.facts.guaranteed) if queue.facts is not None else {}
         return any(queue.used.get(resource, 0) > guaranteed.get(resource, 0) for resource, _ in pod.requests)
 
 
-def _whose(facts: QueueFacts | None) -> tuple[str, tuple[str, ...]] | None:
+def _whose(facts: AuditedQueue | None) -> tuple[str, tuple[str, ...]] | None:
     """What decides whose pods count in the queue, and where its own count."""
     return None if facts is None else (facts.parent, tuple(facts.namespaces))

@@ -52,7 +52,7 @@ def stander(pod: Json, node: str) -> Stander:
     )  # fmt: skip
 
 
-class Relations:
+class RelationsAudit:
     """Who stands where. ``nodes``: the audit's books by node name, which somebody else keeps."""
 
     def __init__(self, nodes: Mapping[str, NodeBook]) -> None:
@@ -250,7 +250,7 @@ class _Landed:
 class Landing:
     """Gangs whose Bindings land. ``note(uid, text)`` is called for each member that no order of them excuses."""
 
-    def __init__(self, relations: Relations, note: Callable[[str, str], None], settled_s: float) -> None:
+    def __init__(self, relations: RelationsAudit, note: Callable[[str, str], None], settled_s: float) -> None:
         self._relations = relations
         self._note = note
         self._settled_s = settled_s

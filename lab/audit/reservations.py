@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.audit.rules import Amounts, Json, pod_requests
 
 KIND = "Reservation"
@@ -53,7 +53,7 @@ class Reservations:
         self._note = note
         self._known: dict[str, _KeptRoom] = {}
 
-    def change(self, entry: Entry) -> None:
+    def change(self, entry: LogEntry) -> None:
         """A Reservation was made, changed or deleted."""
         if entry.gone:
             self._known.pop(entry.uid, None)

@@ -174,7 +174,7 @@ def node_facts(node: Json) -> NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class AuditedPodFacts:
     """What of a pod's spec decides where it may go. ``broken`` names a quantity that is none: it fits nowhere.
     ``by_claim``: resources that a claim serves, as its status tells, where the node offers none."""
 
@@ -192,7 +192,7 @@ class PodFacts:
         return self.requests.get(GPU_MILLI, 0)
 
 
-def pod_facts(pod: Json) -> PodFacts:
+def pod_facts(pod: Json) -> AuditedPodFacts:
     """Read a Pod object."""
     spec = pod.get("spec") or {}
     try:
@@ -201,11 +201,11 @@ def pod_facts(pod: Json) -> PodFacts:
         requests, broken = {}, str(error)
     made = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     by_claim = frozenset(one.get("resourceName", "") for one in made.get("requestMappings") or ())
-    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken, by_claim, bears_us(pod))
+    return AuditedPodFacts(requests, spec, tuple(_host_ports(spec)), broken, by_claim, bears_us(pod))
 
 
 def bears_us(pod: Json) -> int | None:
-    """``PodFacts.bears_us``; annotations, unlike most of a spec, may change."""
+    """``AuditedPodFacts.bears_us``; annotations, unlike most of a spec, may change."""
     said = (pod.get("metadata") or {}).get("annotations") or {}
     if said.get(LATENCY_LIMIT) != "strict" or LATENCY_TARGET in said:
         return None
@@ -234,7 +234,7 @@ def _host_ports(spec: Json) -> Iterable[tuple[str, str, int]]:
                 yield port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", port["hostPort"]  # noqa: S104
 
 
-def refusal(pod: PodFacts, node: NodeFacts) -> str:
+def refusal(pod: AuditedPodFacts, node: NodeFacts) -> str:
     """The rule by which ``node`` refuses ``pod`` however empty it is; empty when there is none."""
     if pod.broken:
         return f"its quantity {pod.broken}"

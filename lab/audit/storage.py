@@ -21,7 +21,7 @@ ONCE_PER_POD = "ReadWriteOncePod"
 KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
 
 
-class Storage:
+class StorageAudit:
     """Objects by kind and name, and which pods on which node use which claims."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.audit.rules import GPU_MILLI, Json, NodeFacts, node_facts, pod_facts
 from shared.errors import ObjectError
 from twin.model.usage import (
@@ -18,9 +18,9 @@ from twin.model.usage import (
     NO_LIMITS,
     NO_USAGE,
     USAGE_ANNOTATION,
-    Limits,
-    Profile,
-    Usage,
+    UsageLimits,
+    UsageNow,
+    UsageProfile,
     Utilisation,
     imbalance,
     limits_from_json,
@@ -31,7 +31,7 @@ PARTS = ("cpu", "memory", "disk", "network", "gpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class UtilisationPicture:
     """``values[node][i]`` is the node's highest utilisation at ``times_s[i]`` (seconds since the first pod).
 
     ``parts[name][i]``: mean over nodes of one part. ``imbalance``: time mean of the deviation over nodes (targets T3).
@@ -50,23 +50,23 @@ class _Span:
 
     node: str
     start_s: float
-    profile: Profile
+    profile: UsageProfile
     """What it uses from ``start_s`` on; its requests where nothing tells."""
     gpu_milli: int
     end_s: float | None = None
 
 
-class Timeline:
+class UtilisationTimeline:
     """Feed every entry in order, then take a ``picture``."""
 
     def __init__(self, *, speed: float = 1.0) -> None:
         self._speed = speed
-        self._nodes: dict[str, tuple[NodeFacts, Limits]] = {}
+        self._nodes: dict[str, tuple[NodeFacts, UsageLimits]] = {}
         self._spans: dict[str, _Span] = {}
         self._first_s: float | None = None
         self._last_s = 0.0
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         if entry.kind == "Node":
             if not entry.gone:
@@ -78,7 +78,7 @@ class Timeline:
             self._last_s = max(self._last_s, entry.time_s)
             self._pod(entry)
 
-    def _pod(self, entry: Entry) -> None:
+    def _pod(self, entry: LogEntry) -> None:
         span = self._spans.get(entry.uid)
         phase = (entry.object.get("status") or {}).get("phase")
         node = entry.object["spec"].get("nodeName")
@@ -88,13 +88,13 @@ class Timeline:
             profile = _profile(entry.object)
             if profile is None or phase == "Running":
                 facts = pod_facts(entry.object)
-                asked = Usage(facts.requests.get("cpu", 0), facts.requests.get("memory", 0))
-                believed = profile or Profile(((0.0, asked),))
+                asked = UsageNow(facts.requests.get("cpu", 0), facts.requests.get("memory", 0))
+                believed = profile or UsageProfile(((0.0, asked),))
                 self._spans[entry.uid] = _Span(node, entry.time_s, believed, facts.gpu_milli)
         elif span.end_s is None and (entry.gone or phase in ("Succeeded", "Failed")):
             span.end_s = entry.time_s
 
-    def picture(self, columns: int = 120) -> Picture | None:
+    def picture(self, columns: int = 120) -> UtilisationPicture | None:
         """The picture in ``columns`` equal steps; None where no pod was ever seen."""
         if self._first_s is None or not self._nodes:
             return None
@@ -116,7 +116,7 @@ class Timeline:
                 parts[part].append(sum(getattr(used, part) for used, _ in now) / len(now))
             parts["gpu"].append(sum(gpu for _, gpu in now) / len(now))
             deviations.append(imbalance(used for used, _ in now))
-        return Picture(names, times, values, parts, sum(deviations) / len(deviations))
+        return UtilisationPicture(names, times, values, parts, sum(deviations) / len(deviations))
 
     def _at(self, node: str, spans: Sequence[_Span], at_s: float) -> tuple[Utilisation, float]:
         facts, limits = self._nodes[node]
@@ -129,7 +129,7 @@ class Timeline:
         return limits.utilisation(used), gpu / gpus if gpus else 0.0
 
 
-def _limits(node: Json, facts: NodeFacts) -> Limits:
+def _limits(node: Json, facts: NodeFacts) -> UsageLimits:
     text = (node["metadata"].get("annotations") or {}).get(LIMITS_ANNOTATION, "")
     try:
         return limits_from_json(
@@ -139,7 +139,7 @@ def _limits(node: Json, facts: NodeFacts) -> Limits:
         return NO_LIMITS
 
 
-def _profile(pod: Json) -> Profile | None:
+def _profile(pod: Json) -> UsageProfile | None:
     text = (pod["metadata"].get("annotations") or {}).get(USAGE_ANNOTATION, "")
     if not text:
         return None

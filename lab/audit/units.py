@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lab.audit.evictions import TOGETHER_S, Evictions
+from lab.audit.evictions import TOGETHER_S, EvictionsAudit
 from lab.audit.gangs import Gangs
-from lab.audit.groups import Group, Groups
+from lab.audit.groups import AuditedGroup, Groups
 from lab.audit.ledger import NodeBook
 from lab.audit.lent import gives_way
-from lab.audit.log import Entry
-from lab.audit.pods import PodView, pod_view
+from lab.audit.log import LogEntry
+from lab.audit.pods import AuditedPod, pod_view
 from lab.audit.queues import KIND as QUEUE_KIND
 from lab.audit.queues import Queues
 from shared.quantiles import nearest_rank
@@ -53,7 +53,7 @@ CHECKS = {
 """Which figure counts a check."""
 
 
-class Units:
+class UnitsAudit:
     """``note(text)`` is called for each violation, the check first. ``scheduler_name``: whose binds are judged
     (``pod_view``)."""
 
@@ -64,10 +64,10 @@ class Units:
         self._scheduler_name = scheduler_name
         self._counts = dict.fromkeys(CHECKS.values(), 0)
         self.groups = Groups()
-        self.pods: dict[str, PodView] = {}
+        self.pods: dict[str, AuditedPod] = {}
         self.gangs = Gangs(nodes, self._note)
         self.queues = Queues(self._note)
-        self._evictions = Evictions(self.gangs, self._note, self._explains)
+        self._evictions = EvictionsAudit(self.gangs, self._note, self._explains)
         self._nodes = nodes
         self._now_s = 0.0
         self._gave_way: dict[str, float] = {}
@@ -78,7 +78,7 @@ class Units:
         self._counts[CHECKS[check]] += 1
         self._say(f"{check}: {text} (rv {self._rv})")
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         self._rv, self._now_s = entry.rv, entry.time_s
         self.passed(entry.time_s)
@@ -98,7 +98,7 @@ class Units:
                 self.gangs.group(group, entry.time_s)
                 self.queues.group(group)
 
-    def _explains(self, pod: PodView) -> bool:
+    def _explains(self, pod: AuditedPod) -> bool:
         """Whether the objects tell why the pod is evicted: its queue, or what is lent."""
         fellows = self.gangs.get(pod.group).standing.values() if pod.group is not None else ()
         key = pod.group.key if pod.group is not None else ""
@@ -108,7 +108,7 @@ class Units:
         together = pod.offline and key and self._now_s - self._gave_way.get(key, -TOGETHER_S) < TOGETHER_S
         return bool(together) or self.queues.explains(pod)
 
-    def _pod(self, entry: Entry) -> None:
+    def _pod(self, entry: LogEntry) -> None:
         before = self.pods.get(entry.uid)
         after = None if entry.gone else pod_view(entry.object, self.groups, self._scheduler_name)
         if after is None:
@@ -126,7 +126,7 @@ class Units:
         self.gangs.passed(time_s)
         self._evictions.passed(time_s)
 
-    def members(self, group: Group) -> list[PodView]:
+    def members(self, group: AuditedGroup) -> list[AuditedPod]:
         """Pods of a group that are there and have not finished."""
         return [pod for pod in self.pods.values() if pod.group is group and not pod.finished]
 

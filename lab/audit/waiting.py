@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from lab.audit.gangs import Gang
-from lab.audit.groups import Group
+from lab.audit.gangs import AuditedGang
+from lab.audit.groups import AuditedGroup
 from lab.audit.ledger import NodeBook
 from lab.audit.relations import FOREVER
-from lab.audit.rules import Amounts, Json, PodFacts, add
-from lab.audit.units import Units
+from lab.audit.rules import Amounts, AuditedPodFacts, Json, add
+from lab.audit.units import UnitsAudit
 
 Admits = Callable[[str, str], bool]
 """(pod uid, node name): whether the node takes one more such pod."""
 
 
-class Waiting:
+class WaitingAudit:
     """The verdict at the end, unit by unit. ``pods``: of every pod left unbound, by uid."""
 
     def __init__(
-        self, units: Units, nodes: Mapping[str, NodeBook], pods: Mapping[str, PodFacts], drained: Collection[str] = ()
+        self,
+        units: UnitsAudit,
+        nodes: Mapping[str, NodeBook],
+        pods: Mapping[str, AuditedPodFacts],
+        drained: Collection[str] = (),
     ) -> None:
         """``drained``: nodes on which a gang is not tried."""
         self._units = units
@@ -52,13 +56,13 @@ class Waiting:
         allowed = {name for domain in self._domains(self._units.gangs.get(pod.group)) for name in domain}
         return [name for name in self._nodes if name in allowed and admits(uid, name)]
 
-    def _group_fits(self, group: Group, admits: Admits) -> bool:
+    def _group_fits(self, group: AuditedGroup, admits: Admits) -> bool:
         """Whether so many of its waiting members as are missing to the minimum find room together."""
         if group.key not in self._together:
             self._together[group.key] = group.facts is not None and not group.facts.refused and self._try(group, admits)
         return self._together[group.key]
 
-    def _try(self, group: Group, admits: Admits) -> bool:
+    def _try(self, group: AuditedGroup, admits: Admits) -> bool:
         gang, waiting = self._units.gangs.get(group), self._members[group.key]
         for name, amount in group.facts.demands if group.facts is not None and not gang.standing else ():
             if sum(book.facts.allocatable.get(name, 0) for book in self._nodes.values() if book.facts) < amount:
@@ -106,7 +110,7 @@ class Waiting:
             for book, trial in tried:
                 book.remove(trial)
 
-    def _domains(self, gang: Gang) -> Iterator[list[str]]:
+    def _domains(self, gang: AuditedGang) -> Iterator[list[str]]:
         """The nodes among which the group may be placed, one list per domain; one list of all without a topology."""
         key = gang.group.facts.topology if gang.group.facts is not None else ""
         if not key:
@@ -120,7 +124,7 @@ class Waiting:
         yield from (nodes for nodes in domains.values() if taken <= set(nodes))
 
 
-def _depends(facts: PodFacts) -> bool:
+def _depends(facts: AuditedPodFacts) -> bool:
     """Whether where one member is decides where another may be, beyond what nodes offer."""
     spec = facts.spec
     affinity = spec.get("affinity") or {}

@@ -19,7 +19,7 @@ REFUSED = frozenset({"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAl
 """Reasons of pods that a kubelet's managers refused."""
 
 
-class Zones:
+class ZonesAudit:
     """Objects by the name of their node."""
 
     def __init__(self) -> None:

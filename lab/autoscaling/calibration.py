@@ -17,7 +17,7 @@ import numpy as np
 
 from lab.autoscaling.episode import Setup, play
 from lab.worlds.services.scenarios import Calibration
-from lab.worlds.services.topology import Topology, default_topology
+from lab.worlds.services.topology import ServiceGraph, default_topology
 from shared.autoscaling.registry import make_policy
 
 TARGETS = (30, 40, 50, 60, 70, 80)
@@ -41,19 +41,21 @@ def grid() -> list[dict[str, Any]]:
     ]
 
 
-def success(topology: Topology, settings: Mapping[str, Any], intensity: float, seeds: Sequence[int]) -> float:
+def success(topology: ServiceGraph, settings: Mapping[str, Any], intensity: float, seeds: Sequence[int]) -> float:
     """Mean over seeds of HPA's success on the mixed scenario, percent."""
     setup, policy = Setup(topology, "mixed", intensity), make_policy("hpa", settings)
     return float(np.mean([play(setup, policy, seed).figures["success"] for seed in seeds]))
 
 
-def shortlist(topology: Topology) -> list[dict[str, Any]]:
+def shortlist(topology: ServiceGraph) -> list[dict[str, Any]]:
     """The best settings of the grid at the first strength, the best first."""
     found = [(success(topology, settings, FIRST_STRENGTH, FEW_SEEDS), at) for at, settings in enumerate(grid())]
     return [grid()[at] for _, at in sorted(found, reverse=True)[:GO_ON]]
 
 
-def calibrate(topology: Topology, *, seeds: Sequence[int] = SEEDS, tell: Callable[[str], object] = len) -> Calibration:
+def calibrate(
+    topology: ServiceGraph, *, seeds: Sequence[int] = SEEDS, tell: Callable[[str], object] = len
+) -> Calibration:
     """The strength between 0.2 and 1.4 at which the best of the grid succeeds in 65 %."""
     settings = shortlist(topology)
     tell(f"the best of the grid at {FIRST_STRENGTH}: {settings}")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lab.autoscaling.episode import Episode, Played, Setup, Step
-from lab.worlds.services.disturbances import Event, Kind
+from lab.autoscaling.episode import EpisodeStep, PlayedServices, ServiceEpisode, Setup
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
 from shared.autoscaling.observation import Acted, Policy, acted_of
 
 WORDS = {
-    Kind.SURGE: "surge at {target}", Kind.DEARER: "{target} works harder", Kind.FAILURES: "failed replicas",
-    Kind.PRESSURE: "neighbours on {target}",
+    DisturbanceKind.SURGE: "surge at {target}", DisturbanceKind.DEARER: "{target} works harder",
+    DisturbanceKind.FAILURES: "failed replicas",
+    DisturbanceKind.PRESSURE: "neighbours on {target}",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class DuelService:
     """One service at a decision: replicas asked for before it and in it, ready ones, and the role it acted in."""
 
     name: str
@@ -27,7 +28,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DuelStep:
     """One side from one decision to the next. ``load``: genuine requests per second that came; ``answered``: share of
     them answered well, 0 to 1; ``success``: the same since the beginning; ``replicas``: pods on nodes, at the end."""
 
@@ -36,7 +37,7 @@ class Moment:
     answered: float
     success: float
     replicas: int
-    services: tuple[Service, ...]
+    services: tuple[DuelService, ...]
 
 
 @dataclass(slots=True)
@@ -46,19 +47,19 @@ class Duel:
     setup: Setup
     policies: Mapping[str, Policy]
     seed: int
-    past: dict[str, list[Moment]] = field(default_factory=dict)
-    _episodes: dict[str, Episode] = field(default_factory=dict)
+    past: dict[str, list[DuelStep]] = field(default_factory=dict)
+    _episodes: dict[str, ServiceEpisode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._episodes = {name: Episode(self.setup, policy, self.seed) for name, policy in self.policies.items()}
+        self._episodes = {name: ServiceEpisode(self.setup, policy, self.seed) for name, policy in self.policies.items()}
         self.past = {name: [] for name in self._episodes}
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[Disturbance, ...]:
         """The disturbances of the episode, the same for all sides."""
         return next(iter(self._episodes.values())).world.events
 
-    def moments(self) -> Iterator[dict[str, Moment]]:
+    def moments(self) -> Iterator[dict[str, DuelStep]]:
         """Each decision of all sides, by name, until the episode ends."""
         while not any(one.over for one in self._episodes.values()):
             now = {name: _moment(one, one.step()) for name, one in self._episodes.items()}
@@ -66,28 +67,28 @@ class Duel:
                 self.past[name].append(moment)
             yield now
 
-    def played(self) -> dict[str, Played]:
+    def played(self) -> dict[str, PlayedServices]:
         """The figures, by name."""
         return {name: one.played() for name, one in self._episodes.items()}
 
 
-def happening(events: tuple[Event, ...], at_s: float) -> list[str]:
+def happening(events: tuple[Disturbance, ...], at_s: float) -> list[str]:
     """What goes on at a moment, in words, each once."""
     told = [WORDS[one.kind].format(target=one.target) for one in events if one.at(at_s)]
     return list(dict.fromkeys(told))
 
 
-def _moment(episode: Episode, step: Step) -> Moment:
+def _moment(episode: ServiceEpisode, step: EpisodeStep) -> DuelStep:
     seconds, acted = episode.world.seconds, acted_of(episode.policy)
     offered, answered = seconds.offered[step.first :], seconds.answered[step.first :]
-    return Moment(
+    return DuelStep(
         at_s=step.first,
         load=sum(offered) / max(len(offered), 1),
         answered=_share(answered, offered),
         success=_share(seconds.answered, seconds.offered),
         replicas=seconds.pods[-1],
         services=tuple(
-            Service(name, one.replicas, one.ready, step.wanted.get(name, one.replicas), acted.get(name))
+            DuelService(name, one.replicas, one.ready, step.wanted.get(name, one.replicas), acted.get(name))
             for name, one in step.seen.services.items()
         ),
     )

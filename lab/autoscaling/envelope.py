@@ -13,7 +13,7 @@ import numpy as np
 from lab.autoscaling.episode import Setup, play
 from shared.autoscaling.networks.features import FEATURES
 from shared.autoscaling.networks.karma import KarmaPolicy
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import Decision, ScalingObservation
 
 DIGITS = 4
 
@@ -28,7 +28,7 @@ class _Ranging:
     def reset(self, seed: int) -> None:
         self._policy.reset(seed)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         wanted = self._policy.decide(seen)
         rows = self._policy.eyes.inputs
         self.low, self.high = np.minimum(self.low, rows.min(axis=0)), np.maximum(self.high, rows.max(axis=0))

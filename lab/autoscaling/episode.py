@@ -14,14 +14,14 @@ from lab.autoscaling.metrics import Scaling, figures
 from lab.worlds.learned.model import LearnedTwin
 from lab.worlds.learned.world import LearnedWorld
 from lab.worlds.services.attacker import Attacker, Opportunist
-from lab.worlds.services.disturbances import Event
+from lab.worlds.services.disturbances import Disturbance
 from lab.worlds.services.hidden import Hidden
-from lab.worlds.services.loads import Trace, drawn, of_trace
-from lab.worlds.services.readings import Sensing
+from lab.worlds.services.loads import LoadTrace, drawn, of_trace
+from lab.worlds.services.readings import ServiceSensing
 from lab.worlds.services.scenarios import SCENARIOS, events_of
-from lab.worlds.services.topology import Topology
-from lab.worlds.services.world import Seconds, ServiceWorld
-from shared.autoscaling.observation import Decision, Observation, Policy
+from lab.worlds.services.topology import ServiceGraph
+from lab.worlds.services.world import ServiceWorld, WorldSeconds
+from shared.autoscaling.observation import Decision, Policy, ScalingObservation
 from shared.errors import ConfigError
 from shared.policy.observation import Policy as Placement
 
@@ -38,10 +38,10 @@ STEPS_HEADER = (
 class World(Protocol):
     """What an episode is played in: the service twin, or a learned one."""
 
-    topology: Topology
-    events: tuple[Event, ...]
+    topology: ServiceGraph
+    events: tuple[Disturbance, ...]
     now_s: int
-    seconds: Seconds
+    seconds: WorldSeconds
 
     @property
     def over(self) -> bool:
@@ -53,7 +53,7 @@ class World(Protocol):
         """Replicas that are asked for, by service."""
         ...
 
-    def observe(self) -> Observation:
+    def observe(self) -> ScalingObservation:
         """What a policy sees now."""
         ...
 
@@ -70,13 +70,13 @@ class World(Protocol):
 class Setup:
     """What an episode is played on. ``trace`` None: the twin's own load. ``placement`` None: ``kube-default``."""
 
-    topology: Topology
+    topology: ServiceGraph
     scenario: str = "mixed"
     intensity: float = 1.0
-    trace: Trace | None = None
+    trace: LoadTrace | None = None
     seconds: int = 1800
     decide_s: int = 10
-    sensing: Sensing = field(default_factory=Sensing)
+    sensing: ServiceSensing = field(default_factory=ServiceSensing)
     placement: Placement | None = None
     hidden: Hidden | None = None
     """The cluster is not what ``topology`` says, but this; the traffic is the same."""
@@ -101,7 +101,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedServices:
     """An episode's figures (``metrics.METRICS``, and ``decision_ms`` where there was a clock)."""
 
     seed: int
@@ -116,12 +116,12 @@ def play(
     clock: Callable[[], float] | None = None,
     note: Callable[[tuple[object, ...]], None] | None = None,
     tick: Callable[[], None] = lambda: None,
-    look: Callable[[Observation], None] = lambda _: None,
-) -> Played:
+    look: Callable[[ScalingObservation], None] = lambda _: None,
+) -> PlayedServices:
     """Play the episode of ``seed``. ``note``: takes a row of ``STEPS_HEADER``'s columns from ``time_s`` on, for each
     decision and service. ``tick``: called now and then, for progress or to stop by raising. ``look``: gets what the
     policy sees at each decision, and at the end."""
-    episode = Episode(setup, policy, seed, clock=clock)
+    episode = ServiceEpisode(setup, policy, seed, clock=clock)
     while not episode.over:
         tick()
         step = episode.step()
@@ -133,15 +133,15 @@ def play(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EpisodeStep:
     """One decision. ``first``: the second of the episode from which on it holds."""
 
-    seen: Observation
+    seen: ScalingObservation
     wanted: Mapping[str, int]
     first: int
 
 
-class Episode:
+class ServiceEpisode:
     """An episode that is played decision by decision."""
 
     def __init__(self, setup: Setup, policy: Policy, seed: int, *, clock: Callable[[], float] | None = None) -> None:
@@ -158,7 +158,7 @@ class Episode:
         """Whether it has reached its end."""
         return self.world.over
 
-    def step(self) -> Step:
+    def step(self) -> EpisodeStep:
         """Ask the policy, obey it, and play until it is to be asked again."""
         world, clock = self.world, self._clock
         seen = world.observe()
@@ -176,14 +176,14 @@ class Episode:
             self._attacker.step(seen)
         first = world.now_s
         world.run(self._setup.decide_s)
-        return Step(seen, wanted, first)
+        return EpisodeStep(seen, wanted, first)
 
-    def played(self) -> Played:
+    def played(self) -> PlayedServices:
         """What it has been worth so far."""
         found = figures(self.world.seconds, self.world.events, self._scalings, self._setup.topology)
         if self._clock is not None and self._decisions:
             found["decision_ms"] = self._spent_s / self._decisions * 1000.0
-        return Played(self._seed, found)
+        return PlayedServices(self._seed, found)
 
 
 def attackable(world: World) -> ServiceWorld:
@@ -193,7 +193,7 @@ def attackable(world: World) -> ServiceWorld:
     return world
 
 
-def checked(decision: Decision, seen: Observation, name: str) -> dict[str, int]:
+def checked(decision: Decision, seen: ScalingObservation, name: str) -> dict[str, int]:
     """The decision as whole numbers. ``ConfigError``: it names a service that is not there, or is no whole number."""
     wanted: dict[str, int] = {}
     for service, replicas in decision.items():
@@ -223,7 +223,7 @@ class StepsFile:
 
 
 def _note(
-    note: Callable[[tuple[object, ...]], None], world: World, seen: Observation, wanted: Decision, first: int
+    note: Callable[[tuple[object, ...]], None], world: World, seen: ScalingObservation, wanted: Decision, first: int
 ) -> None:
     offered, answered = sum(world.seconds.offered[first:]), sum(world.seconds.answered[first:])
     share = answered / offered if offered > 0 else 1.0

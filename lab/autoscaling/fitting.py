@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import yaml
 
-from lab.worlds.services.topology import Objectives, Replicas, Topology, parse_topology
+from lab.worlds.services.topology import Objectives, Replicas, ServiceGraph, parse_topology
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
 
@@ -22,7 +22,7 @@ class CapturedService(msgspec.Struct, frozen=True):
     calls: tuple[str, ...]
 
 
-class Captured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CapturedScaler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a design depends on of an object; its mode, its go and its canary are not among it."""
 
     object: str
@@ -32,11 +32,11 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cost_limit: float | None = None
 
 
-def captured(scaler: Autoscaler) -> Captured:
+def captured(scaler: Autoscaler) -> CapturedScaler:
     """What a design depends on. ``ConfigError``: the object cannot be used, and why."""
     if scaler.problems:
         raise ConfigError(f"{scaler.key}: {'; '.join(scaler.problems)}")
-    return Captured(
+    return CapturedScaler(
         object=scaler.key,
         services={one.name: CapturedService(one.minimum, one.maximum, one.calls) for one in scaler.targets},
         latency_s=scaler.latency_objective_s,
@@ -45,7 +45,7 @@ def captured(scaler: Autoscaler) -> Captured:
     )
 
 
-def fitted(found: Captured, graph: str, source: str = "--topology") -> str:
+def fitted(found: CapturedScaler, graph: str, source: str = "--topology") -> str:
     """The text of the graph with the object's bounds and objectives. ``ConfigError``: the two are of other services."""
     topology = parse_topology(graph, source)
     _check_same(found, topology, source)
@@ -67,7 +67,7 @@ def fitted(found: Captured, graph: str, source: str = "--topology") -> str:
     return text
 
 
-def _check_same(found: Captured, topology: Topology, source: str) -> None:
+def _check_same(found: CapturedScaler, topology: ServiceGraph, source: str) -> None:
     missing, extra = found.services.keys() - topology.services.keys(), topology.services.keys() - found.services.keys()
     if missing or extra:
         raise ConfigError(

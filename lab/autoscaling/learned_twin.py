@@ -17,15 +17,15 @@ from statistics import fmean
 from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.policies import make, names
 from lab.autoscaling.recording import RECORDED, ground_truth
-from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
+from lab.evaluation.results import Goal, Progress, ResultMetric, SuiteResult, silent
 from lab.suites.suites import SuiteInput, check_used
 from lab.worlds.learned.encoding import transitions
 from lab.worlds.learned.errors import Errors, one_step, rolled_out, spread_tells
-from lab.worlds.learned.model import LearnedTwin, Mode
-from lab.worlds.learned.series import Episode, episode_of
+from lab.worlds.learned.model import LearnedTwin, TwinMode
+from lab.worlds.learned.series import RecordedStretch, episode_of
 from lab.worlds.learned.world import check_graph
-from lab.worlds.services.topology import Topology, default_topology, parse_topology
-from shared.autoscaling.observation import Observation
+from lab.worlds.services.topology import ServiceGraph, default_topology, parse_topology
+from shared.autoscaling.observation import ScalingObservation
 from shared.errors import ConfigError
 
 SUITE = "learned-twin"
@@ -94,15 +94,15 @@ def _played(
     given: SuiteInput,
     progress: Progress,
     twin: LearnedTwin,
-    topology: Topology,
+    topology: ServiceGraph,
     scenarios: Sequence[str],
     chosen: Sequence[str],
     seconds: int,
-) -> tuple[Rewards, dict[int, list[Episode]], list[str]]:
+) -> tuple[Rewards, dict[int, list[RecordedStretch]], list[str]]:
     """(rewards, the ground truth's series by seed, notes)."""
-    alone = LearnedTwin(twin.header, twin.arrays, mode=Mode.TABLE)
+    alone = LearnedTwin(twin.header, twin.arrays, mode=TwinMode.TABLE)
     rewards: Rewards = {}
-    series: dict[int, list[Episode]] = {seed: [] for seed in given.seeds}
+    series: dict[int, list[RecordedStretch]] = {seed: [] for seed in given.seeds}
     policies = {name: make(name, given.weights.get(name)) for name in chosen}
     total, done = len(scenarios) * len(chosen) * len(given.seeds), 0
     step_s = round(twin.header.step_s)
@@ -116,9 +116,9 @@ def _played(
         for name, policy in policies.items():
             for seed in given.seeds:
                 progress(done, total, f"{scenario} {name} seed {seed}")
-                seen: list[Observation] = []
+                seen: list[ScalingObservation] = []
                 for place, setup in places.items():
-                    look: Callable[[Observation], None] = seen.append if place == TRUTH else lambda _: None
+                    look: Callable[[ScalingObservation], None] = seen.append if place == TRUTH else lambda _: None
                     reward = play(setup, policy, seed, look=look).figures["reward"]
                     rewards.setdefault((place, scenario, name), []).append(reward)
                 series[seed].append(episode_of(seen, twin.header.services, scenario=scenario, name=name))
@@ -127,22 +127,22 @@ def _played(
     return rewards, series, [f"{len(scenarios)} scenarios, {len(chosen)} policies, {seconds} s an episode"]
 
 
-def _metrics(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) -> dict[str, dict[str, Metric]]:
-    found: dict[str, dict[str, Metric]] = {}
+def _metrics(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) -> dict[str, dict[str, ResultMetric]]:
+    found: dict[str, dict[str, ResultMetric]] = {}
     for name in chosen:
         own = found.setdefault(name, {})
         for scenario in scenarios:
             truth = rewards[TRUTH, scenario, name]
             for place in (TRUTH, SAID, ALONE):
-                own[f"{scenario}/reward_{place}"] = Metric.of(rewards[place, scenario, name])
+                own[f"{scenario}/reward_{place}"] = ResultMetric.of(rewards[place, scenario, name])
             said = rewards[SAID, scenario, name]
-            own[f"{scenario}/episode_accuracy"] = Metric.of(
+            own[f"{scenario}/episode_accuracy"] = ResultMetric.of(
                 [accuracy([one], [other]) for one, other in zip(truth, said, strict=True)]
             )
     return found
 
 
-def _errors(twin: LearnedTwin, series: Mapping[int, Sequence[Episode]]) -> dict[str, Metric]:
+def _errors(twin: LearnedTwin, series: Mapping[int, Sequence[RecordedStretch]]) -> dict[str, ResultMetric]:
     """By signal, one value for each seed."""
     rows: dict[str, list[float]] = {}
 
@@ -157,7 +157,7 @@ def _errors(twin: LearnedTwin, series: Mapping[int, Sequence[Episode]]) -> dict[
         note("one_step", one_step(twin, recorded))
         note("twenty_steps", rolled_out(twin, recorded, seed))
         rows.setdefault("one_step/error where unsure over elsewhere", []).append(spread_tells(twin, recorded))
-    return {name: Metric.of(values) for name, values in rows.items() if len(values) == len(series)}
+    return {name: ResultMetric.of(values) for name, values in rows.items() if len(values) == len(series)}
 
 
 def _goals(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) -> list[Goal]:

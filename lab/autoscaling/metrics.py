@@ -13,9 +13,9 @@ from math import isnan
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.worlds.services.disturbances import Event, Kind
-from lab.worlds.services.topology import Topology
-from lab.worlds.services.world import Seconds
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
+from lab.worlds.services.topology import ServiceGraph
+from lab.worlds.services.world import WorldSeconds
 
 WINDOW_S = 10
 GOOD = 0.9
@@ -40,7 +40,7 @@ class Scaling:
 
 
 def figures(
-    seconds: Seconds, events: Sequence[Event], scalings: Sequence[Scaling], topology: Topology
+    seconds: WorldSeconds, events: Sequence[Disturbance], scalings: Sequence[Scaling], topology: ServiceGraph
 ) -> dict[str, float]:
     """Every one of ``METRICS``; ``recovery_s`` is NaN for an episode without a surge."""
     offered, answered = np.array(seconds.offered), np.array(seconds.answered)
@@ -59,7 +59,7 @@ def figures(
     }
 
 
-def resilience(seconds: Seconds, topology: Topology, first: int, until: int) -> Floats:
+def resilience(seconds: WorldSeconds, topology: ServiceGraph, first: int, until: int) -> Floats:
     """Operational resilience of each second, 0 to 1 (the paper's ``or`` with equal weights): success, share of pods
     that work, how far the latency is below twice its objective, entries that answer, and calls served of those that
     the genuine requests come to."""
@@ -95,11 +95,11 @@ def _shares(offered: Floats, answered: Floats) -> Floats:
     return _share(np.add.reduceat(answered, starts), np.add.reduceat(offered, starts))
 
 
-def _recovery_s(offered: Floats, answered: Floats, events: Sequence[Event]) -> float:
+def _recovery_s(offered: Floats, answered: Floats, events: Sequence[Disturbance]) -> float:
     """Mean over surges of the seconds from the onset to the end of the bad stretch that begins in the surge: while the
     share answered well over the last 10 s is below 90 %. 0 for a surge that nobody noticed; at most to the next one."""
     length = len(offered)
-    surges = [event for event in events if event.kind is Kind.SURGE and event.since_s < length]
+    surges = [event for event in events if event.kind is DisturbanceKind.SURGE and event.since_s < length]
     if not surges:
         return float("nan")
     kernel = np.ones(WINDOW_S)

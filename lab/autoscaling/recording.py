@@ -17,8 +17,8 @@ from lab.autoscaling.policies import DEFAULT_HPA, make
 from lab.worlds.learned.series import Writer
 from lab.worlds.services.hidden import Hidden
 from lab.worlds.services.scenarios import SCENARIOS, check_scenario, intensity_of
-from lab.worlds.services.topology import Topology
-from shared.autoscaling.observation import Decision, Observation, Policy
+from lab.worlds.services.topology import ServiceGraph
+from shared.autoscaling.observation import Decision, Policy, ScalingObservation
 from shared.autoscaling.registry import make_policy
 from shared.errors import ConfigError
 
@@ -49,7 +49,7 @@ class Wanderer:
         self._rng = np.random.default_rng([seed, WANDER_STREAM])
         self._errors.clear()
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """What the rule wants, and the error."""
         wanted = dict(self._rule.decide(seen))
         for name, one in seen.services.items():
@@ -77,7 +77,7 @@ class Eager:
         self._rule = make_policy("hpa", settings)
         self._rule.reset(seed)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """What that HPA wants."""
         return self._rule.decide(seen)
 
@@ -97,7 +97,7 @@ class Holder:
         self._rng = np.random.default_rng([seed, HOLD_STREAM])
         self._held: dict[str, int] = {}
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """What it holds: between half of what there may be and all of it."""
         for name, one in seen.services.items():
             if name not in self._held or self._rng.random() < self.CHANGES:
@@ -114,7 +114,7 @@ def recorder(name: str) -> Policy:
     return MADE[name]() if name in MADE else make(name)
 
 
-def ground_truth(topology: Topology, scenario: str, *, seconds: int = 1800, step_s: int = 10) -> Setup:
+def ground_truth(topology: ServiceGraph, scenario: str, *, seconds: int = 1800, step_s: int = 10) -> Setup:
     """An episode of the ground truth. ``ConfigError``: no such scenario."""
     if scenario != CALM:
         check_scenario(scenario, intensity_of(scenario) if scenario in SCENARIOS else 0.0)
@@ -123,7 +123,7 @@ def ground_truth(topology: Topology, scenario: str, *, seconds: int = 1800, step
 
 
 def record(
-    topology: Topology,
+    topology: ServiceGraph,
     seeds: Sequence[int],
     *,
     scenarios: Sequence[str] = RECORDED,
@@ -145,7 +145,7 @@ def record(
             for seed in seeds:
                 told = f"{name}-{seed}"
 
-                def look(seen: Observation, scenario: str = scenario, told: str = told) -> None:
+                def look(seen: ScalingObservation, scenario: str = scenario, told: str = told) -> None:
                     writer.moment(scenario, told, seen)
 
                 play(setup, policy, seed, look=look)

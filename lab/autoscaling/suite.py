@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from lab.autoscaling.episode import ATTACKER, CALM, Setup, StepsFile, play
 from lab.autoscaling.metrics import finite
 from lab.autoscaling.policies import BASELINE, digests, fits, make, names
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult, silent
 from lab.suites.suites import SuiteInput, check_used
 from lab.worlds.learned.model import LearnedTwin
-from lab.worlds.services.loads import Trace, parse_trace
+from lab.worlds.services.loads import LoadTrace, parse_trace
 from lab.worlds.services.scenarios import SCENARIOS, check_scenario, intensity_of
-from lab.worlds.services.topology import Topology, default_topology, parse_topology
+from lab.worlds.services.topology import ServiceGraph, default_topology, parse_topology
 from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError
 
@@ -33,7 +33,7 @@ MISFIT = "{} is left out: its weights are for a graph of another size"
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class ScalingExperiment:
     """One scenario at one strength."""
 
     name: str
@@ -41,30 +41,32 @@ class Experiment:
     intensity: float = 0.0
 
 
-def experiments(*, own_files: bool, scenario: str | None = None, intensity: float | None = None) -> list[Experiment]:
+def experiments(
+    *, own_files: bool, scenario: str | None = None, intensity: float | None = None
+) -> list[ScalingExperiment]:
     """What is played. ``ConfigError``: no such scenario, or a strength that it does not have."""
     if scenario in SCENARIOS:
         strength = intensity_of(scenario) if intensity is None else intensity
         check_scenario(scenario, strength)
-        return [Experiment(scenario, scenario, strength)]
+        return [ScalingExperiment(scenario, scenario, strength)]
     if scenario is not None and scenario not in (CALM, ATTACKER):
         known = ", ".join((*SCENARIOS, ATTACKER, CALM))
         raise ConfigError(f"--scenario: {scenario!r} is not known; choose one of {known}")
     if intensity is not None:
         raise ConfigError("--intensity: it is a scenario's strength; give --scenario beside it, one that has any")
     if scenario is not None:
-        return [Experiment(scenario, scenario)]
-    mixed = Experiment("mixed", "mixed", intensity_of("mixed"))
+        return [ScalingExperiment(scenario, scenario)]
+    mixed = ScalingExperiment("mixed", "mixed", intensity_of("mixed"))
     if own_files:
-        return [Experiment(CALM, CALM), mixed]
-    found = [Experiment(name, name, intensity_of(name)) for name in SCENARIOS]
-    found.append(Experiment(ATTACKER, ATTACKER))
-    found += [Experiment(f"ddos-{surge:g}x", "ddos", surge) for surge in SURGES]
-    found += [Experiment(f"failures-{share:.0%}", "failures", share) for share in FAILURES]
+        return [ScalingExperiment(CALM, CALM), mixed]
+    found = [ScalingExperiment(name, name, intensity_of(name)) for name in SCENARIOS]
+    found.append(ScalingExperiment(ATTACKER, ATTACKER))
+    found += [ScalingExperiment(f"ddos-{surge:g}x", "ddos", surge) for surge in SURGES]
+    found += [ScalingExperiment(f"failures-{share:.0%}", "failures", share) for share in FAILURES]
     return found
 
 
-def experiments_in(twin: LearnedTwin, *, scenario: str | None, intensity: float | None) -> list[Experiment]:
+def experiments_in(twin: LearnedTwin, *, scenario: str | None, intensity: float | None) -> list[ScalingExperiment]:
     """What can be played in a learned twin: the scenarios of its series, as strong as they were recorded.
     ``ConfigError``: another one, or a strength."""
     if intensity is not None:
@@ -72,14 +74,14 @@ def experiments_in(twin: LearnedTwin, *, scenario: str | None, intensity: float 
     names = twin.header.scenarios if scenario is None else (scenario,)
     for name in names:
         twin.scenario(name)
-    return [Experiment(name, name, intensity_of(name) if name in SCENARIOS else 0.0) for name in names]
+    return [ScalingExperiment(name, name, intensity_of(name) if name in SCENARIOS else 0.0) for name in names]
 
 
 def run_suite(
     given: SuiteInput,
     progress: Progress = silent,
     *,
-    planned: Sequence[Experiment] | None = None,
+    planned: Sequence[ScalingExperiment] | None = None,
     steps: StepsFile | None = None,
     seconds: int = 1800,
     decide_s: int = 10,
@@ -113,7 +115,9 @@ def run_suite(
                 for metric, value in played.figures.items():
                     values[name].setdefault(f"{experiment.name}/{metric}", []).append(value)
     progress(total, total, "done")
-    metrics = {name: {key: Metric.of(series) for key, series in finite(own).items()} for name, own in values.items()}
+    metrics = {
+        name: {key: ResultMetric.of(series) for key, series in finite(own).items()} for name, own in values.items()
+    }
     return SuiteResult(
         suite=SUITE,
         command=given.command,
@@ -126,12 +130,12 @@ def run_suite(
     )
 
 
-def _files(files: Mapping[str, str]) -> tuple[Topology, Trace | None]:
+def _files(files: Mapping[str, str]) -> tuple[ServiceGraph, LoadTrace | None]:
     topology = parse_topology(files[TOPOLOGY], "--topology") if TOPOLOGY in files else default_topology()
     return topology, parse_trace(files[TRACE], "--trace") if TRACE in files else None
 
 
-def _paired(plan: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Metric]]) -> list[Paired]:
+def _paired(plan: Sequence[ScalingExperiment], metrics: Mapping[str, Mapping[str, ResultMetric]]) -> list[Paired]:
     return [
         Paired.of(f"{experiment.name}/{metric}", metrics, a=name, b=BASELINE)
         for experiment in plan
@@ -141,7 +145,7 @@ def _paired(plan: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Metri
     ]
 
 
-def _goals(metrics: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def _goals(metrics: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     """Issue 14's numbers for the scenarios that were played (targets T5)."""
     own, other = metrics.get(OURS, {}), metrics[BASELINE]
     if "mixed/success" not in own:
@@ -169,7 +173,7 @@ def _goals(metrics: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
     return goals
 
 
-def _over_single(own: Mapping[str, Metric], metrics: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def _over_single(own: Mapping[str, ResultMetric], metrics: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     """Beside the best of the agents that decide for the whole graph alone."""
     single = [metrics[name]["mixed/success"].mean for name in SINGLE if name in metrics]
     if not single:
@@ -179,7 +183,11 @@ def _over_single(own: Mapping[str, Metric], metrics: Mapping[str, Mapping[str, M
 
 
 def _notes(
-    topology: Topology, trace: Trace | None, plan: Sequence[Experiment], decide_s: int, twin: LearnedTwin | None
+    topology: ServiceGraph,
+    trace: LoadTrace | None,
+    plan: Sequence[ScalingExperiment],
+    decide_s: int,
+    twin: LearnedTwin | None,
 ) -> list[str]:
     found = [
         f"decisions every {decide_s} s; {topology.name} answers at most {topology.capacity():.0f} requests/s",

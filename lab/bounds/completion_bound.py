@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from lab.bounds.gpu_bound import BoundFailed
 from lab.worlds.training.servers import ServerTimes
-from lab.worlds.training.simulation import TrainingJob
+from lab.worlds.training.simulation import SimulatedTrainingJob
 
 Floats = NDArray[np.float64]
 SLOTS = 60
@@ -50,7 +50,7 @@ MEMORY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AlikeJobs:
     """Jobs of one model and batch that come in one slot."""
 
     arrival: int
@@ -63,7 +63,7 @@ class Group:
 
 
 def completion_bound(
-    jobs: Sequence[TrainingJob], *, places: float, slot_s: float, slots: int = SLOTS, steps: int = STEPS
+    jobs: Sequence[SimulatedTrainingJob], *, places: float, slot_s: float, slots: int = SLOTS, steps: int = STEPS
 ) -> float:
     """Mean seconds from submission to end that no scheduler is below. ``BoundFailed``: a job has no parameter
     servers."""
@@ -88,7 +88,7 @@ def completion_bound(
     return best * slot_s / max(len(jobs), 1)
 
 
-def groups_of(jobs: Sequence[TrainingJob], slot_s: float) -> list[Group]:
+def groups_of(jobs: Sequence[SimulatedTrainingJob], slot_s: float) -> list[AlikeJobs]:
     """The jobs by model, batch and slot of arrival."""
     found: dict[tuple[ServerTimes | None, int, int, int], list[float]] = {}
     for job in jobs:
@@ -97,7 +97,7 @@ def groups_of(jobs: Sequence[TrainingJob], slot_s: float) -> list[Group]:
     groups = []
     for (times, _, most_workers, arrival), work in found.items():
         rates = rates_of(times, most_workers, slot_s)
-        groups.append(Group(arrival, rates, envelope(rates), np.array(work)))
+        groups.append(AlikeJobs(arrival, rates, envelope(rates), np.array(work)))
     return groups
 
 
@@ -125,7 +125,7 @@ def envelope(rates: Floats) -> Floats:
     return np.array(found)
 
 
-def bound_at(groups: Sequence[Group], prices: Floats, places: float) -> tuple[float, Floats]:
+def bound_at(groups: Sequence[AlikeJobs], prices: Floats, places: float) -> tuple[float, Floats]:
     """The bound by these prices, the sum over jobs in slots, and float64 [slots]: places that the jobs would take."""
     total, used = -places * float(prices.sum()), np.zeros(len(prices))
     for group in groups:
@@ -135,7 +135,7 @@ def bound_at(groups: Sequence[Group], prices: Floats, places: float) -> tuple[fl
     return total, used
 
 
-def _alone(group: Group, prices: Floats) -> list[tuple[float, Floats]]:
+def _alone(group: AlikeJobs, prices: Floats) -> list[tuple[float, Floats]]:
     """Of each job: its least time and price, in slots, and float64 [slots] the places that it takes for that."""
     slots, arrival = len(prices), min(group.arrival, len(prices))
     widths, works = group.pieces.T

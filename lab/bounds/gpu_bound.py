@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, vstack
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from shared.errors import ConclaveError
 from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.resources import MILLI_PER_DEVICE
@@ -63,7 +63,7 @@ class BoundFailed(ConclaveError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class GpuBound:
     """In percent of all GPUs, for one order of submission."""
 
     may_refuse: float
@@ -72,22 +72,22 @@ class Bound:
     """No scheduler that places every pod for which some node has room allocates more."""
 
 
-def metrics_of_bounds(found: Sequence[Bound], prefix: str = "") -> dict[str, Metric]:
+def metrics_of_bounds(found: Sequence[GpuBound], prefix: str = "") -> dict[str, ResultMetric]:
     """The figures of ``BOUND``, one value per seed: ``allocated_130`` and ``may_refuse_130``, percent of all GPUs."""
     return {
-        f"{prefix}allocated_130": Metric.of([one.places_all for one in found]),
-        f"{prefix}may_refuse_130": Metric.of([one.may_refuse for one in found]),
+        f"{prefix}allocated_130": ResultMetric.of([one.places_all for one in found]),
+        f"{prefix}may_refuse_130": ResultMetric.of([one.may_refuse for one in found]),
     }
 
 
-def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int) -> Bound:
+def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int) -> GpuBound:
     """The bounds for the pods that ``seed`` submits. Raises ``BoundFailed``."""
     of = pods.of[submission(pods, programme.nodes.capacity, seed)]
     submitted = np.bincount(of, minlength=len(pods.classes))
     free = programme.solve(submitted)
     probe = probe_of(pods.classes, submitted)
     if probe is None:
-        return Bound(free, free)
+        return GpuBound(free, free)
     covered = np.array([dominates(request, pods.classes[probe]) for request in pods.classes])
 
     def optimum(first: int, last: int) -> float:
@@ -96,7 +96,7 @@ def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int) -> Bound:
         least = np.where(np.arange(len(covered)) == probe, np.bincount(of[:first], minlength=len(covered)), 0)
         return programme.solve(most, least)
 
-    return Bound(free, min(free, greatest(optimum, len(of))))
+    return GpuBound(free, min(free, greatest(optimum, len(of))))
 
 
 def greatest(optimum: Callable[[int, int], float], last: int) -> float:

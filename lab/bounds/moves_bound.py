@@ -28,7 +28,7 @@ from scipy.sparse import coo_array
 from lab.bounds.gpu_bound import BoundFailed
 from shared.model.gpu import GpuRequest, GpuStates, Ints
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.policy.frag.fragmentation import Demand
+from shared.policy.frag.fragmentation import TypicalDemand
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def fewest_nodes(
     return least, found.x is not None and round(float(found.fun)) == least
 
 
-def least_fragment(states: GpuStates, classes: Sequence[GpuRequest], counts: Ints, demand: Demand) -> float:
+def least_fragment(states: GpuStates, classes: Sequence[GpuRequest], counts: Ints, demand: TypicalDemand) -> float:
     """Devices: no placement of all these pods on these nodes, empty as ``states``, has less in fragments. Raises
     ``BoundFailed``."""
     kinds, of = np.unique(
@@ -82,7 +82,9 @@ def least_fragment(states: GpuStates, classes: Sequence[GpuRequest], counts: Int
 class _Fragment:
     """The programme. Columns: x by class and type, y by type, u by typical pod and type."""
 
-    def __init__(self, kinds: Ints, many: Ints, classes: Sequence[GpuRequest], counts: Ints, demand: Demand) -> None:
+    def __init__(
+        self, kinds: Ints, many: Ints, classes: Sequence[GpuRequest], counts: Ints, demand: TypicalDemand
+    ) -> None:
         self._kinds, self._many, self._classes, self._demand = kinds, many, classes, demand
         self._types, self._counts = len(kinds), counts
         self._entries: list[tuple[int, int, float]] = []

@@ -12,10 +12,10 @@ import click
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lab.audit.log import Entry
+    from lab.audit.log import LogEntry
 
 
-def entries_of(path: Path) -> Iterator[Entry]:
+def entries_of(path: Path) -> Iterator[LogEntry]:
     """All entries of a file, in order. ``ConfigError``: it cannot be read, or a line is malformed."""
     from lab.audit.log import read_entries
 

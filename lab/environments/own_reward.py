@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lab.environments.placement_rewards import Placement, Reward, Worth, latency_reward
+from lab.environments.placement_rewards import Reward, RewardedPlacement, RewardWorth, latency_reward
 
 Judge = Callable[[Mapping[str, float]], float]
 Report = Callable[[str], None]
@@ -61,7 +61,7 @@ class OwnReward:
         """The same at the beginning of a day; its faults are counted with ours."""
         return OwnReward(self.judge, self.shipped, self.signals, self.report, self.faults, instead=self.instead)
 
-    def __call__(self, placement: Placement) -> Worth:
+    def __call__(self, placement: RewardedPlacement) -> RewardWorth:
         """The placement's worth."""
         features = features_of(placement, self.judged * DECISION_S) | dict(self.signals())
         self.judged += 1
@@ -71,11 +71,11 @@ class OwnReward:
         except Exception as error:  # noqa: BLE001  whatever a user's code raises, training goes on and it is told
             value, fault = 0.0, f"{type(error).__name__}: {error}"
         if not fault:
-            return Worth(value, terminated=False)
+            return RewardWorth(value, terminated=False)
         if fault not in self.faults and len(self.faults) < MOST_TOLD:
             self.report(f"reward: {fault}; {self.instead} for such a placement")
         self.faults[fault if fault in self.faults or len(self.faults) < MOST_TOLD else "other"] += 1
-        return Worth(self.shipped(placement).reward, terminated=False)
+        return RewardWorth(self.shipped(placement).reward, terminated=False)
 
 
 class Beside:
@@ -86,7 +86,7 @@ class Beside:
         self._own = own
         self._total = 0.0
 
-    def __call__(self, placement: Placement) -> Worth:
+    def __call__(self, placement: RewardedPlacement) -> RewardWorth:
         """What the shipped one says."""
         self._total += self._own(placement).reward
         return self._shipped(placement)
@@ -101,7 +101,7 @@ MOST_TOLD = 16
 """Different faults that are told."""
 
 
-def features_of(placement: Placement, at_s: float) -> dict[str, float]:
+def features_of(placement: RewardedPlacement, at_s: float) -> dict[str, float]:
     """``FEATURES`` of a placement, ``at_s`` seconds of the twin's day."""
     load, pods = placement.load, placement.pods
     return {

@@ -98,7 +98,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedDecision:
     """What became of a decision: ``placed`` False when the choice was infeasible. ``latency_us``: the node's true
     latency then, -1 when none is known."""
 
@@ -156,7 +156,7 @@ class PlacementEnv:
         """The feasible rows, ascending."""
         return np.flatnonzero(self.mask())
 
-    def place(self, row: int) -> Placed:
+    def place(self, row: int) -> PlacedDecision:
         """Bind the current pod to ``row`` and go on to the next decision."""
         if not 0 <= row < len(self.pods):
             raise ValueError(f"row {row}: there are {len(self.pods)} nodes")
@@ -169,7 +169,7 @@ class PlacementEnv:
             self.infeasible += 1
         self.decided += 1
         self._before_decision()
-        return Placed(row, fits, latency_us)
+        return PlacedDecision(row, fits, latency_us)
 
     def skip(self) -> None:
         """No node takes the current pod: drop it and go on."""

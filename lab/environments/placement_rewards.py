@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.environments.placement import Placed
+from lab.environments.placement import PlacedDecision
 from shared.model.constraints import PodClass
 from shared.policy.usage.load import node_load
 from shared.scheduling.state.node_table import IntArray, NodeTable
@@ -45,7 +45,7 @@ SAME_LOAD = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RewardedPlacement:
     """What the rewards judge. ``load`` float64 ``[feasible]`` before the pod, ``chosen`` an index into it; ``pods``
     int64 ``[nodes]`` and ``total_load`` (sum over all nodes; 0 without limits) after it; latencies in microseconds, -1
     unknown, limits 0 for none."""
@@ -60,7 +60,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class RewardWorth:
     """``reward``, and whether the episode ends."""
 
     reward: float
@@ -70,31 +70,31 @@ class Worth:
 class Reward(Protocol):
     """Judges one placement."""
 
-    def __call__(self, placement: Placement) -> Worth: ...
+    def __call__(self, placement: RewardedPlacement) -> RewardWorth: ...
 
 
-def ee_reward(placement: Placement) -> Worth:
+def ee_reward(placement: RewardedPlacement) -> RewardWorth:
     """0 and the end for any but a fullest node, else ``int(10 unused / (N - 1))``, at least ``FULLEST``."""
     load = placement.load
     if load[placement.chosen] < load.max() - SAME_LOAD:
-        return Worth(0.0, terminated=True)
+        return RewardWorth(0.0, terminated=True)
     unused = int(np.count_nonzero(placement.pods < IN_USE_FROM_PODS))
     workers = len(placement.pods) + CONTROL_PLANES - 1
-    return Worth(max(FULLEST, float(10 * unused // workers)), terminated=False)
+    return RewardWorth(max(FULLEST, float(10 * unused // workers)), terminated=False)
 
 
-def lb_reward(placement: Placement) -> Worth:
+def lb_reward(placement: RewardedPlacement) -> RewardWorth:
     """10 for a least loaded node, 0 for one between, -1 and the end for a most loaded one."""
     load = placement.load
     own = load[placement.chosen]
     if own <= load.min() + SAME_LOAD:
-        return Worth(10.0, terminated=False)
+        return RewardWorth(10.0, terminated=False)
     if own >= load.max() - SAME_LOAD:
-        return Worth(-1.0, terminated=True)
-    return Worth(0.0, terminated=False)
+        return RewardWorth(-1.0, terminated=True)
+    return RewardWorth(0.0, terminated=False)
 
 
-def el_reward(placement: Placement) -> Worth:
+def el_reward(placement: RewardedPlacement) -> RewardWorth:
     """r1 + r2 + r3: ``(N - on) / N``, ``(pods / on) / 50``, and 1, 0.5 or 0 (the end) by the latency's limits."""
     on = int(np.count_nonzero(placement.pods > ON_ABOVE_PODS))
     nodes = len(placement.pods) + CONTROL_PLANES
@@ -102,10 +102,10 @@ def el_reward(placement: Placement) -> Worth:
     r1 = (nodes - on) / nodes
     r2 = total / max(on, 1) / 50
     r3 = latency_reward(placement)
-    return Worth(r1 + r2 + r3, terminated=r3 == 0.0)
+    return RewardWorth(r1 + r2 + r3, terminated=r3 == 0.0)
 
 
-def el_bounded_reward(placement: Placement) -> Worth:
+def el_bounded_reward(placement: RewardedPlacement) -> RewardWorth:
     """r3 + ``ENERGY_WEIGHT`` (r1 + r2): r1 = ``(N - on) / N``, r2 the mean load of the nodes that are on, where a node
     with any pod is on; r3 and the ending as published."""
     on = int(np.count_nonzero(placement.pods))
@@ -113,10 +113,10 @@ def el_bounded_reward(placement: Placement) -> Worth:
     r1 = (nodes - on) / nodes
     r2 = min(1.0, placement.total_load / max(on, 1))
     r3 = latency_reward(placement)
-    return Worth(r3 + ENERGY_WEIGHT * (r1 + r2), terminated=r3 == 0.0)
+    return RewardWorth(r3 + ENERGY_WEIGHT * (r1 + r2), terminated=r3 == 0.0)
 
 
-def latency_reward(placement: Placement) -> float:
+def latency_reward(placement: RewardedPlacement) -> float:
     """1 within the soft limit, 0.5 within the hard one, else 0. A limit of 0 holds; an unknown latency breaks any."""
     if _within(placement.latency_us, placement.latency_soft_us):
         return 1.0
@@ -144,14 +144,14 @@ class Environment(Protocol):
 
     def rows(self) -> IntArray: ...
 
-    def place(self, row: int) -> Placed: ...
+    def place(self, row: int) -> PlacedDecision: ...
 
 
-INFEASIBLE = Worth(-1.0, terminated=True)
+INFEASIBLE = RewardWorth(-1.0, terminated=True)
 """What a choice that no filter allows is worth. The published code knew no feasibility."""
 
 
-def place_and_judge(env: Environment, row: int, reward: Reward) -> tuple[Placed, Worth]:
+def place_and_judge(env: Environment, row: int, reward: Reward) -> tuple[PlacedDecision, RewardWorth]:
     """Place the current pod on ``row`` and judge it by the true state: rank before the pod, counts right after it,
     whatever the decider may have seen, and before any pod leaves for the next decision."""
     rows = env.rows()
@@ -165,7 +165,7 @@ def place_and_judge(env: Environment, row: int, reward: Reward) -> tuple[Placed,
     pod, total = env.pod_class, 0.0
     if pod.latency_soft_us or pod.latency_hard_us:  # only ``el`` asks for it
         total = float(node_load(env.table, env.table.live_rows()).sum()) + float(env.steps[row])
-    worth = reward(Placement(load, chosen, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, total))
+    worth = reward(RewardedPlacement(load, chosen, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, total))
     return env.place(row), worth
 
 

@@ -82,7 +82,7 @@ class ThesisSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LoadChange:
     """A binding (``sign`` 1) or an end (-1), as everybody hears of it at ``at_s``."""
 
     at_s: float
@@ -93,7 +93,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ThesisReading:
     """Utilisation [nodes, 4] (may exceed 1), ``READ_AFTER_S`` after decision number ``decision``."""
 
     decision: int
@@ -127,7 +127,7 @@ class _Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ThesisCluster:
     """Unlike nodes. ``limits`` float64 [nodes, 4]: what each offers, infinite where nobody knows; ``own``, alike: what
     it uses by itself."""
 
@@ -140,7 +140,7 @@ class Cluster:
             raise ConfigError(f"cluster: limits and own are not of {len(self.nodes)} nodes; give a row for each")
 
     @classmethod
-    def alike(cls, count: int) -> Cluster:
+    def alike(cls, count: int) -> ThesisCluster:
         """The workers of targets T3."""
         nodes = tuple(Node(name=f"worker-{number + 1}", allocatable=NODE_ALLOCATABLE) for number in range(count))
         return cls(nodes, np.tile(NODE_LIMITS, (count, 1)), np.zeros((count, len(PARTS))))
@@ -155,13 +155,13 @@ class ThesisEnv:
         pods: Sequence[EnvPod],
         rng: np.random.Generator,
         settings: ThesisSettings | None = None,
-        cluster: Cluster | None = None,
+        cluster: ThesisCluster | None = None,
     ) -> None:
         self.settings = settings or ThesisSettings()
         self._rng = rng
         count = self.settings.nodes
         self.table = NodeTable(count)
-        self.cluster = Cluster.alike(count) if cluster is None else cluster
+        self.cluster = ThesisCluster.alike(count) if cluster is None else cluster
         if len(self.cluster.nodes) != count:
             raise ConfigError(f"nodes: {count} are set, the cluster has {len(self.cluster.nodes)}; give as many")
         for node in self.cluster.nodes:
@@ -172,9 +172,9 @@ class ThesisEnv:
         self.delay_ms: FloatArray = rng.uniform(0.5, 3.0, count)
         self.now_s = 0.0
         self.pending: EnvPod | None = None
-        self.changes: list[Change] = []
+        self.changes: list[LoadChange] = []
         """What happened since the caller last emptied this list."""
-        self.readings: list[Reading] = []
+        self.readings: list[ThesisReading] = []
         self.decisions = self.restarted = self.unplaced = 0
         self._work = self._all_work = 0.0
         self._last_end_s = 0.0
@@ -256,7 +256,7 @@ class ThesisEnv:
         self.decisions += 1
         self._live[number] = _Live(pod, node, usage_array(pod.usage) / self.cluster.limits[node])
         self.table.add_usage(node, pod.pod_class, ())
-        self.changes.append(Change(self.now_s, number, node, pod.pod_class.workload, 1))
+        self.changes.append(LoadChange(self.now_s, number, node, pod.pod_class.workload, 1))
         self._plan(self.now_s + self.settings.start_delay_s, partial(self._start, number))
         if self.settings.readings:
             self._plan(self.now_s + READ_AFTER_S, partial(self._read, number))
@@ -334,10 +334,10 @@ class ThesisEnv:
         if live.started_s is not None:
             self._change_load(live.node, -live.delta)
         self.table.add_usage(live.node, live.pod.pod_class, (), sign=-1)
-        self.changes.append(Change(self.now_s, number, live.node, live.pod.pod_class.workload, -1))
+        self.changes.append(LoadChange(self.now_s, number, live.node, live.pod.pod_class.workload, -1))
 
     def _read(self, number: int) -> None:
-        self.readings.append(Reading(number, self.load.demand.copy()))
+        self.readings.append(ThesisReading(number, self.load.demand.copy()))
 
     def _fail(self, node: int) -> None:
         self.healthy[node] = False

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 
 from lab.environments.node_load import FloatArray
-from lab.traces.workload import KINDS, MIB, Rng, draws
+from lab.traces.workload import KINDS, MIB, WorkloadRng, draws
 from lab.traces.workload import PODS as PODS_PER_FOUR_NODES
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY, PODS
-from twin.model.usage import Usage
+from twin.model.usage import UsageNow
 
 FOUR_NODES = 4
 NODE_ALLOCATABLE = {CPU: 4000, MEMORY: 8_000_000_000, PODS: 110}
@@ -39,7 +39,7 @@ class EnvPod:
 
     at_s: float
     duration_s: float
-    usage: Usage
+    usage: UsageNow
     pod_class: PodClass = REQUESTS
     priority: int = 0
 
@@ -51,7 +51,7 @@ class EnvPod:
             )
 
 
-class Draws:
+class NumpyDraws:
     """The draws of one seed, as a workload wants them, from numpy's generator."""
 
     def __init__(self, seed: int) -> None:
@@ -67,14 +67,14 @@ class Draws:
         return float(self._normal(mu, sigma))
 
 
-def usage_array(usage: Usage) -> FloatArray:
+def usage_array(usage: UsageNow) -> FloatArray:
     """float64 [4], in the order of ``node_load.PARTS``."""
     return np.array(
         [usage.cpu_millis, usage.memory_bytes, usage.disk_write_bytes_per_s, usage.network_bits_per_s], np.float64
     )
 
 
-def thesis_pods(name: str, rng: Rng, *, nodes: int = FOUR_NODES) -> list[EnvPod]:
+def thesis_pods(name: str, rng: WorkloadRng, *, nodes: int = FOUR_NODES) -> list[EnvPod]:
     """The workload ``uniform`` or ``random`` for ``nodes`` nodes, in order of arrival. Other names: ``ConfigError``."""
     count = max(1, round(PODS_PER_FOUR_NODES * nodes / FOUR_NODES))
     faster = FOUR_NODES / nodes

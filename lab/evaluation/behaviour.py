@@ -21,19 +21,19 @@ from scipy.cluster.vq import kmeans, vq
 from scipy.stats import rankdata
 
 from lab.environments.power import energy_wh
-from lab.environments.thesis_workload import Draws
+from lab.environments.thesis_workload import NumpyDraws
 from lab.evaluation.results import Progress, silent
 from lab.traces.workload import arrivals, thesis_nodes
 from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
-from lab.worlds.placement.table_run import Job, Step
+from lab.worlds.placement.table_run import TablePod, TableStep
 from shared.kube import objects as api
 from shared.kube.convert import pod_class_of
 from shared.model.workload_key import workload_key
 from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import make_policy
 from shared.scheduling.state.node_table import IntArray, NodeTable
-from twin.model.replay import Placed, amounts, usage_over_time
-from twin.model.usage import USAGE_ANNOTATION, Limits, Profile, profile_from_json
+from twin.model.replay import ReplayedPod, amounts, usage_over_time
+from twin.model.usage import USAGE_ANNOTATION, UsageLimits, UsageProfile, profile_from_json
 
 BASELINE = "kube-default"
 NODES = 8
@@ -56,7 +56,7 @@ GROUPS, STARTS = 4, 20
 
 
 @dataclass(frozen=True)
-class Choice:
+class ComparedChoice:
     """One decision beside what the baseline would have done in the same state.
 
     ``situation``: the numbers of ``SITUATION``. ``baseline_rank``: the fullness rank of the baseline's node.
@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Group:
+class AlikeDecisions:
     """Decisions that are alike: ``means`` over ``SITUATION``, and how they compare with the baseline's."""
 
     count: int
@@ -92,7 +92,7 @@ class Behaviour:
     decisions: int
     agreement: float
     regret: float
-    groups: tuple[Group, ...]
+    groups: tuple[AlikeDecisions, ...]
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +105,12 @@ class Behaviour:
 
 
 def behaviour_of(
-    choices: Sequence[Choice], *, policy: str, baseline: str, costs: Mapping[str, tuple[float, float]], seed: int
+    choices: Sequence[ComparedChoice],
+    *,
+    policy: str,
+    baseline: str,
+    costs: Mapping[str, tuple[float, float]],
+    seed: int,
 ) -> Behaviour:
     """Sum up ``choices``; ``seed`` draws the first centres of the groups. Raises ``ValueError`` without a choice."""
     if not choices:
@@ -140,8 +145,8 @@ def group_alike(points: NDArray[np.float64], *, seed: int) -> NDArray[np.int32]:
 
 def _group(
     points: NDArray[np.float64], agrees: NDArray[np.bool_], ranks: NDArray[np.float64], inside: NDArray[np.bool_]
-) -> Group:
-    return Group(
+) -> AlikeDecisions:
+    return AlikeDecisions(
         int(inside.sum()),
         float(agrees[inside].mean()),
         float(ranks[inside].mean()),
@@ -150,40 +155,40 @@ def _group(
 
 
 @dataclass(frozen=True)
-class Scene:
+class PlacementScene:
     """Nodes and pods of one seed. ``profiles``: what each pod really uses, by uid."""
 
-    nodes: list[api.Node]
-    jobs: list[Job]
-    profiles: dict[str, Profile]
+    nodes: list[api.KubeNode]
+    jobs: list[TablePod]
+    profiles: dict[str, UsageProfile]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SceneOutcome:
     """One policy's run over a scene. ``choices`` are beside the baseline's, empty for the baseline itself."""
 
-    choices: list[Choice]
+    choices: list[ComparedChoice]
     costs: dict[str, float]
 
 
-def thesis_scene(seed: int) -> Scene:
+def thesis_scene(seed: int) -> PlacementScene:
     """The random workload of targets T3, at twice its size."""
-    nodes = [msgspec.convert(node, api.Node) for node in thesis_nodes(NODES)]
+    nodes = [msgspec.convert(node, api.KubeNode) for node in thesis_nodes(NODES)]
     jobs, profiles = [], {}
-    for arrival in arrivals("random", Draws(seed), count=PODS):
-        pod = msgspec.convert(arrival.pod, api.Pod)
+    for arrival in arrivals("random", NumpyDraws(seed), count=PODS):
+        pod = msgspec.convert(arrival.pod, api.KubePod)
         profile = profile_from_json((pod.metadata.annotations or {})[USAGE_ANNOTATION])
         uid = pod.metadata.name
         key = workload_key(pod.metadata.namespace or "", labels=pod.metadata.labels or {}, images=())
         pod_class = msgspec.structs.replace(pod_class_of(pod), workload=key)
-        jobs.append(Job(uid, arrival.at_s, pod_class, profile.duration_s))
+        jobs.append(TablePod(uid, arrival.at_s, pod_class, profile.duration_s))
         profiles[uid] = profile
-    return Scene(nodes, jobs, profiles)
+    return PlacementScene(nodes, jobs, profiles)
 
 
 def watch(name: str, seeds: Sequence[int], *, baseline: str = BASELINE, progress: Progress = silent) -> Behaviour:
     """The behaviour of a policy over all ``seeds``; costs are means over them."""
-    choices: list[Choice] = []
+    choices: list[ComparedChoice] = []
     own: dict[str, list[float]] = {}
     other: dict[str, list[float]] = {}
     for done, seed in enumerate(seeds):
@@ -198,7 +203,7 @@ def watch(name: str, seeds: Sequence[int], *, baseline: str = BASELINE, progress
     return behaviour_of(choices, policy=name, baseline=baseline, costs=both, seed=min(seeds))
 
 
-def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outcome:
+def run_scene(scene: PlacementScene, name: str, baseline: str | None, seed: int) -> SceneOutcome:
     """Let a policy place the scene's pods; each choice beside what ``baseline`` would have done there."""
     limits = limits_of(scene.nodes)
     world = MeasuredWorld(limits, scene.profiles)
@@ -210,10 +215,10 @@ def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outco
         if beside is not None and len(step.observation.rows) > 1:
             choices.append(choice_of(step, beside, rng))
         world.bound(step)
-    return Outcome(choices, costs_of(limits, world.placed, len(run.unplaced)))
+    return SceneOutcome(choices, costs_of(limits, world.placed, len(run.unplaced)))
 
 
-def choice_of(step: Step, baseline: Policy, rng: Rng) -> Choice:
+def choice_of(step: TableStep, baseline: Policy, rng: Rng) -> ComparedChoice:
     """The step beside the baseline. Its rank is the mean over its equally best nodes."""
     seen = step.observation
     ranks = fullness_ranks(seen.table, seen.rows)
@@ -231,7 +236,7 @@ def choice_of(step: Step, baseline: Policy, rng: Rng) -> Choice:
         float(shares.mean(axis=0).std()),
         float(ranks[step.chosen]),
     )
-    return Choice(
+    return ComparedChoice(
         situation, float(ranks[best].mean()), bool(best[step.chosen]), float(score.max() - score[step.chosen])
     )
 
@@ -243,7 +248,7 @@ def fullness_ranks(table: NodeTable, rows: IntArray) -> NDArray[np.float64]:
     return found
 
 
-def costs_of(limits: Mapping[str, Limits], placed: Sequence[Placed], unplaced: int) -> dict[str, float]:
+def costs_of(limits: Mapping[str, UsageLimits], placed: Sequence[ReplayedPod], unplaced: int) -> dict[str, float]:
     """What a run came to, by figure."""
     last_s = max((pod.end_s or pod.start_s for pod in placed), default=STEP_S)
     times = np.arange(0.0, last_s + STEP_S, STEP_S)

@@ -31,7 +31,7 @@ Example = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True)
-class Decisions:
+class RecordedDecisions:
     """``features`` float32 [decisions, members, features]; ``present`` bool, ``target`` float32 [decisions, members].
 
     Rows beyond a decision's candidates are zero and not present.
@@ -85,7 +85,7 @@ def from_history(capture: Capture, featurise: Featurise) -> Iterator[Example]:
             yield np.array(featurise(seen.table, seen.pod_class, seen.rows), np.float32), target
 
 
-def collect(examples: Iterable[Example], *, members: int, rng: np.random.Generator, source: str) -> Decisions:
+def collect(examples: Iterable[Example], *, members: int, rng: np.random.Generator, source: str) -> RecordedDecisions:
     """Pad examples to ``members``; of a larger set ``members`` are drawn at random, one of the best always among them.
 
     Raises ``ConfigError`` naming ``source`` when there is no example, or one that cannot be learned from.
@@ -94,7 +94,7 @@ def collect(examples: Iterable[Example], *, members: int, rng: np.random.Generat
     if not kept:
         raise ConfigError(f"--warm-up: {source} holds no decision between two nodes; give a longer capture")
     width = kept[0][0].shape[1]
-    found = Decisions(
+    found = RecordedDecisions(
         np.zeros((len(kept), members, width), np.float32),
         np.zeros((len(kept), members), np.bool_),
         np.zeros((len(kept), members), np.float32),

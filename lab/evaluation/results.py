@@ -32,13 +32,13 @@ def silent(done: int, total: int, doing: str) -> None:
 
 
 @dataclass(frozen=True)
-class Metric:
+class ResultMetric:
     """One figure of one policy: ``values[i]`` belongs to ``SuiteResult.seeds[i]``."""
 
     values: tuple[float, ...]
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Metric:
+    def of(cls, values: Sequence[float]) -> ResultMetric:
         """From any sequence of numbers, numpy's included."""
         return cls(tuple(float(value) for value in values))
 
@@ -65,7 +65,7 @@ class Paired:
     p: float
 
     @classmethod
-    def of(cls, metric: str, policies: Mapping[str, Mapping[str, Metric]], *, a: str, b: str) -> Paired:
+    def of(cls, metric: str, policies: Mapping[str, Mapping[str, ResultMetric]], *, a: str, b: str) -> Paired:
         """The test of ``policies[a][metric]`` against ``policies[b][metric]``; needs at least two seeds."""
         return cls(metric, a, b, *paired_t_test(policies[a][metric].values, policies[b][metric].values))
 
@@ -102,7 +102,7 @@ class SuiteResult:
     suite: str
     command: str
     seeds: tuple[int, ...]
-    policies: Mapping[str, Mapping[str, Metric]]
+    policies: Mapping[str, Mapping[str, ResultMetric]]
     paired: tuple[Paired, ...] = ()
     goals: tuple[Goal, ...] = ()
     card_digests: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class SuiteResult:
 
 
 class _Policy(msgspec.Struct):
-    metrics: dict[str, Metric]
+    metrics: dict[str, ResultMetric]
 
 
 class _Document(msgspec.Struct):

@@ -22,7 +22,7 @@ SLACK_S = 1e-5
 
 
 @dataclass
-class Checked:
+class CheckedSchedule:
     """What a schedule says of one seed. ``faults``: broken rules, with the line of the file."""
 
     faults: list[str] = field(default_factory=list)
@@ -37,17 +37,17 @@ class Checked:
         return {job: end - self.submitted[job] for job, end in self.ended.items() if job in self.submitted}
 
 
-def check_rows(rows: Iterable[Mapping[str, str]], gpus: Mapping[str, int] | None = None) -> dict[str, Checked]:
+def check_rows(rows: Iterable[Mapping[str, str]], gpus: Mapping[str, int] | None = None) -> dict[str, CheckedSchedule]:
     """Every seed's rows, in their order. ``gpus`` by node; None: a node may hold anything, the other rules are checked.
 
     Rows at one moment are one change: nodes are counted when the next moment begins.
     """
-    found: dict[str, Checked] = {}
+    found: dict[str, CheckedSchedule] = {}
     for line, row in enumerate(rows, 2):
         missing = [column for column in COLUMNS if row.get(column) is None]
         if missing:
             raise ValueError(f"line {line}: column {missing[0]} is missing")
-        checked = found.setdefault(row["seed"], Checked())
+        checked = found.setdefault(row["seed"], CheckedSchedule())
         _check_row(checked, line, row, gpus)
     for checked in found.values():
         _check_nodes(checked, "the end", gpus)
@@ -56,7 +56,7 @@ def check_rows(rows: Iterable[Mapping[str, str]], gpus: Mapping[str, int] | None
     return found
 
 
-def _check_row(checked: Checked, line: int, row: Mapping[str, str], gpus: Mapping[str, int] | None) -> None:
+def _check_row(checked: CheckedSchedule, line: int, row: Mapping[str, str], gpus: Mapping[str, int] | None) -> None:
     job, event, time_s = row["job"], row["event"], float(row["time_s"])
     nodes = _nodes(row["nodes"])
     faults: list[str] = []
@@ -91,7 +91,7 @@ def _check_row(checked: Checked, line: int, row: Mapping[str, str], gpus: Mappin
     checked.faults += [f"line {line}, {job}: {fault}" for fault in faults]
 
 
-def _check_nodes(checked: Checked, when: str, gpus: Mapping[str, int] | None) -> None:
+def _check_nodes(checked: CheckedSchedule, when: str, gpus: Mapping[str, int] | None) -> None:
     used: dict[str, int] = {}
     for nodes in checked.held.values():
         for node, count in nodes.items():

@@ -39,7 +39,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class JobsCluster:
     """Nodes, and the speed of GPU types that are not as fast as the measured one."""
 
     nodes: tuple[NodeObservation, ...]
@@ -51,23 +51,23 @@ class Cluster:
         return sum(node.gpus for node in self.nodes)
 
 
-def uniform(nodes: int, gpus: int) -> Cluster:
+def uniform(nodes: int, gpus: int) -> JobsCluster:
     """Nodes of one kind, without a type."""
-    return Cluster(tuple(NodeObservation(name=f"node-{at:0{len(str(nodes))}d}", gpus=gpus) for at in range(nodes)))
+    return JobsCluster(tuple(NodeObservation(name=f"node-{at:0{len(str(nodes))}d}", gpus=gpus) for at in range(nodes)))
 
 
 POLLUX = uniform(16, 4)
 """The cluster of Pollux' simulator: 16 nodes of 4 GPUs."""
 
 
-def mixed() -> Cluster:
+def mixed() -> JobsCluster:
     """64 GPUs of three types, in the shape of Sia's cluster (SOSP 2023): 6 nodes of 4, 2 of 8, 3 of 8. There they are
     T4, A100 and RTX 2080 Ti; here types that were measured (``gavel.py``) stand in their place: T4, V100 and P100."""
     kinds = [_Kind(gpus=4, count=6, gpu_type="t4"), _Kind(gpus=8, count=2, gpu_type="v100")]
     return _cluster([*kinds, _Kind(gpus=8, count=3, gpu_type="p100")], "the mixed cluster")
 
 
-def parse_cluster(document: Any, file: str) -> Cluster:
+def parse_cluster(document: Any, file: str) -> JobsCluster:
     """A cluster from what a YAML or JSON file holds. ``ConfigError`` names the field and the remedy."""
     try:
         found = msgspec.convert(document, _Document)
@@ -84,7 +84,7 @@ def parse_cluster(document: Any, file: str) -> Cluster:
     return _cluster(kinds, file)
 
 
-def _cluster(kinds: list[_Kind], file: str) -> Cluster:
+def _cluster(kinds: list[_Kind], file: str) -> JobsCluster:
     nodes: list[NodeObservation] = []
     speeds: dict[str, float] = {}
     for at, kind in enumerate(kinds):
@@ -108,4 +108,4 @@ def _cluster(kinds: list[_Kind], file: str) -> Cluster:
         ]
     if not nodes or len({node.name for node in nodes}) < len(nodes) or len(nodes) > MOST_NODES:
         raise ConfigError(f"{file}: $.nodes: names must differ, and 1 to {MOST_NODES} nodes are needed; {REMEDY}")
-    return Cluster(tuple(nodes), speeds)
+    return JobsCluster(tuple(nodes), speeds)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.jobs.clusters import Cluster
-from lab.worlds.training.simulation import Settings, Simulation, TrainingJob
-from shared.jobs.observation import JobObservation, Observation
+from lab.jobs.clusters import JobsCluster
+from lab.worlds.training.simulation import SimulatedTrainingJob, Simulation, SimulationSettings
+from shared.jobs.observation import JobObservation, JobsObservation
 from shared.jobs.policies.goodput import GoodputTables
 from shared.jobs.policies.placing import place_kept
 
@@ -26,11 +26,17 @@ work left on one GPU and hours since it came, as x / (1 + x); GPU-hours it had, 
 beside one worker, as a share of the GPUs; what one worker more would add to that; whether its count is a new one."""
 
 
-class Episode:
+class JobsEpisode:
     """One workload. ``give`` until ``over``."""
 
     def __init__(
-        self, jobs: Sequence[TrainingJob], cluster: Cluster, *, window: int, settings: Settings, seed: int
+        self,
+        jobs: Sequence[SimulatedTrainingJob],
+        cluster: JobsCluster,
+        *,
+        window: int,
+        settings: SimulationSettings,
+        seed: int,
     ) -> None:
         self.window, self._cluster = window, cluster
         self._simulation = Simulation(jobs, cluster.nodes, settings, seed)
@@ -103,7 +109,7 @@ class Episode:
         after = {job.name: job.progress or 0.0 for job in self._simulation.observe().jobs}
         return sum(after.get(name, 1.0) - progress for name, progress in before.items())
 
-    def _next_round(self) -> Observation:
+    def _next_round(self) -> JobsObservation:
         while not self._simulation.done and not self._simulation.observe().jobs:
             self._simulation.advance(self._simulation.next_moment())
         seen = self._simulation.observe()

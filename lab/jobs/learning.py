@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from shared.jobs.observation import Decision, JobObservation, Observation, Policy
+from shared.jobs.observation import Decision, JobObservation, JobsObservation, Policy
 from shared.jobs.online.learned import Reports, Way
 from shared.jobs.policies.covered import Covered
 
@@ -18,7 +18,7 @@ NOISE_SD = 0.05
 """Of the logarithm of what is reported."""
 
 
-class Learning:
+class LearningSpeeds:
     """``inner`` with learned speeds."""
 
     def __init__(self, inner: Policy, seed: int = 0) -> None:
@@ -33,7 +33,7 @@ class Learning:
         self._reports.clear()
         self._rng = np.random.default_rng(seed)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """The inner one's decision, by what was reported up to now."""
         types = {node.name: node.gpu_type for node in seen.nodes}
         there = {job.name for job in seen.jobs}

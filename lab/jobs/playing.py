@@ -9,13 +9,20 @@ from statistics import fmean
 
 import numpy as np
 
-from lab.jobs.clusters import Cluster
-from lab.jobs.learning import Learning
+from lab.jobs.clusters import JobsCluster
+from lab.jobs.learning import LearningSpeeds
 from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
 from lab.jobs.workloads import Workload, jobs_of, parse_workloads, without_ncf
-from lab.worlds.training.simulation import Change, Outcome, Settings, Simulation, TrainingJob, run
+from lab.worlds.training.simulation import (
+    JobOutcome,
+    ScheduleChange,
+    SimulatedTrainingJob,
+    Simulation,
+    SimulationSettings,
+    run,
+)
 from shared.errors import ConfigError
-from shared.jobs.observation import Decision, Observation, Policy
+from shared.jobs.observation import Decision, JobsObservation, Policy
 from shared.jobs.registry import ADAPTS_BATCH, POLICIES, make
 
 HOUR_S = 3600.0
@@ -23,7 +30,7 @@ QUANTILES = 201
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WorkloadSource:
     """The text of a workload's file and of the tables: all that its jobs follow from."""
 
     workloads: str
@@ -32,7 +39,7 @@ class Source:
     convergence: str
 
     @classmethod
-    def of(cls, workloads: str, file: str, tables: Mapping[str, str]) -> Source:
+    def of(cls, workloads: str, file: str, tables: Mapping[str, str]) -> WorkloadSource:
         """``tables``: text by file name. ``ConfigError``: one is missing."""
         for name in (THROUGHPUT_FILE, CONVERGENCE_FILE):
             if name not in tables:
@@ -50,17 +57,17 @@ class Source:
 
 
 @lru_cache(maxsize=4)
-def _workloads(source: Source) -> dict[tuple[str, int], Workload]:
+def _workloads(source: WorkloadSource) -> dict[tuple[str, int], Workload]:
     return parse_workloads(source.workloads, source.file, source.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RunOrder:
     """One run to be played. It holds text and settings alone, so that it goes to another process."""
 
-    source: Source
+    source: WorkloadSource
     workload: tuple[str, int]
-    cluster: Cluster
+    cluster: JobsCluster
     policy: str
     seed: int
     second_set: bool = False
@@ -69,17 +76,17 @@ class Order:
     """The policy knows no tables, only what jobs report (``learning.py``)."""
     adaptive: bool | None = None
     """Whether policies choose batches; None: as the policy is made for."""
-    settings: Settings
+    settings: SimulationSettings
     clock: Callable[[], float] | None = None
     """CPU seconds; None: decisions are not timed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedRun:
     """What became of one run."""
 
-    outcomes: tuple[Outcome, ...]
-    changes: tuple[Change, ...]
+    outcomes: tuple[JobOutcome, ...]
+    changes: tuple[ScheduleChange, ...]
     refused: tuple[str, ...]
     decide_s: tuple[float, ...]
     """CPU seconds of each decision, where it was timed."""
@@ -114,7 +121,7 @@ class Played:
         return found
 
 
-def quantiles(runs: Sequence[Played]) -> tuple[float, ...]:
+def quantiles(runs: Sequence[PlayedRun]) -> tuple[float, ...]:
     """Of the hours of all jobs of these runs together: ``QUANTILES`` of them, evenly from the least to the most."""
     hours = [one for played in runs for one in played.hours()]
     return tuple(np.quantile(hours, np.linspace(0.0, 1.0, QUANTILES)).round(6).tolist())
@@ -132,7 +139,7 @@ class Timed:
         """Begin anew."""
         self._policy.reset(seed)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """The policy's decision."""
         began = self._clock()
         decision = self._policy.decide(seen)
@@ -140,7 +147,7 @@ class Timed:
         return decision
 
 
-def play(order: Order) -> Played:
+def play(order: RunOrder) -> PlayedRun:
     """Carry an order out. ``ConfigError``: a policy, workload or job that cannot be played."""
     workload = order.source.read().get(order.workload)
     if workload is None:
@@ -153,25 +160,25 @@ def play(order: Order) -> Played:
     jobs = jobs_of(workload, gpus=order.cluster.gpus, adaptive=adaptive)
     policy: Policy = make(order.policy)
     if order.learned_speeds:
-        policy = Learning(policy)
+        policy = LearningSpeeds(policy)
     return play_jobs(jobs, order.cluster, policy, order.seed, order.settings, clock=order.clock)
 
 
 def play_jobs(
-    jobs: Sequence[TrainingJob],
-    cluster: Cluster,
+    jobs: Sequence[SimulatedTrainingJob],
+    cluster: JobsCluster,
     policy: Policy,
     seed: int,
-    settings: Settings,
+    settings: SimulationSettings,
     *,
     clock: Callable[[], float] | None = None,
     tick: Callable[[int], None] | None = None,
-) -> Played:
+) -> PlayedRun:
     """These jobs on this cluster by this policy."""
     timed = Timed(policy, clock) if clock is not None else None
     simulation = Simulation(jobs, cluster.nodes, settings, seed)
     outcomes = run(simulation, policy if timed is None else timed, seed, tick)
-    return Played(
+    return PlayedRun(
         tuple(outcomes),
         tuple(sorted(simulation.changes, key=lambda change: change.time)),
         tuple(simulation.refused),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lab.jobs.schedules import HEADER, SERVERS
 from shared.errors import ConfigError
-from shared.jobs.observation import Allocation, Decision, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobsObservation
 
 SLACK_S = 1e-5
 """Times are written in millionths of a second."""
@@ -26,19 +26,19 @@ REMEDY = "give a schedule of conclave evaluate --schedule"
 class Recorded:
     """One seed's schedule. ``given``: by job, (time, what it had from then on), in order of time."""
 
-    given: Mapping[str, tuple[tuple[float, Allocation], ...]]
+    given: Mapping[str, tuple[tuple[float, JobAllocation], ...]]
     name: str = "recorded"
 
     def reset(self, seed: int) -> None:
         """Nothing is drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """What each job had at this moment. A job that the schedule does not know waits, as it did."""
-        found: dict[str, Allocation] = {}
+        found: dict[str, JobAllocation] = {}
         for job in seen.jobs:
             rows = self.given.get(job.name, ())
             at = bisect_right([time for time, _ in rows], seen.now + SLACK_S)
-            found[job.name] = rows[at - 1][1] if at else Allocation(workers=0)
+            found[job.name] = rows[at - 1][1] if at else JobAllocation(workers=0)
         return found
 
 
@@ -48,7 +48,7 @@ def parse_schedule(text: str, file: str) -> dict[int, Recorded]:
     missing = [name for name in HEADER.split(",") if name not in (reader.fieldnames or ())]
     if missing:
         raise ConfigError(f"{file}, line 1: column {missing[0]} is missing; {REMEDY}")
-    found: dict[int, dict[str, list[tuple[float, Allocation]]]] = {}
+    found: dict[int, dict[str, list[tuple[float, JobAllocation]]]] = {}
     for line, row in enumerate(reader, 2):
         try:
             jobs = found.setdefault(int(row["seed"]), {})
@@ -64,10 +64,12 @@ def parse_schedule(text: str, file: str) -> dict[int, Recorded]:
     return {seed: Recorded({name: tuple(rows) for name, rows in jobs.items()}) for seed, jobs in found.items()}
 
 
-def _allocation(row: Mapping[str, str]) -> Allocation:
+def _allocation(row: Mapping[str, str]) -> JobAllocation:
     placement: dict[str, int] = {}
     for part in row["nodes"].split("|") if row["nodes"] else ():
         node, _, count = part.rpartition(":")
         placement[node] = int(count)
     servers = row.get(SERVERS)
-    return Allocation(workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None)
+    return JobAllocation(
+        workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None
+    )

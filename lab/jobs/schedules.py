@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lab.worlds.training.simulation import Change
+from lab.worlds.training.simulation import ScheduleChange
 
 HEADER = "seed,time_s,job,event,nodes,gpus,batch"
 SERVERS = "servers"
 """One column more."""
 
 
-def schedule_rows(seed: int, changes: Iterable[Change], *, servers: bool = False) -> Iterator[str]:
+def schedule_rows(seed: int, changes: Iterable[ScheduleChange], *, servers: bool = False) -> Iterator[str]:
     """The rows of one run, without a header. ``servers``: with that column too."""
     for change in changes:
         nodes = "|".join(f"{node}:{count}" for node, count in change.placement.items())

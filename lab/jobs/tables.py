@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import isfinite
 
 from lab.traces.cells import Cell, rows
-from lab.worlds.training.convergence import Convergence, Run
+from lab.worlds.training.convergence import Convergence, MeasuredRun
 from lab.worlds.training.models import TrainingModel
 from lab.worlds.training.step_times import Curve, Placement, StepTimes
 from shared.errors import ConfigError
@@ -111,7 +111,7 @@ def _placement(cell: Cell, shape: tuple[int, int]) -> Placement:
     return placement
 
 
-def _runs(text: str) -> dict[str, dict[int, Run]]:
+def _runs(text: str) -> dict[str, dict[int, MeasuredRun]]:
     """By model and global batch."""
     points: dict[str, dict[int, list[tuple[float, float, float]]]] = {}
     for row in rows(text, CONVERGENCE_FILE, CONVERGENCE_COLUMNS):
@@ -122,7 +122,9 @@ def _runs(text: str) -> dict[str, dict[int, Run]]:
         )
         points.setdefault(row["model"].mark(), {}).setdefault(count(row["global_batch_size"], 2**31), []).append(point)
     return {
-        model: {batch: Run(*(tuple(column) for column in zip(*run, strict=True))) for batch, run in runs.items()}
+        model: {
+            batch: MeasuredRun(*(tuple(column) for column in zip(*run, strict=True))) for batch, run in runs.items()
+        }
         for model, runs in points.items()
     }
 

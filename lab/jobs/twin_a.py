@@ -26,12 +26,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from lab.jobs.clusters import Cluster
-from lab.jobs.playing import Played, play_jobs
-from lab.worlds.training.convergence import Convergence, Run
+from lab.jobs.clusters import JobsCluster
+from lab.jobs.playing import PlayedRun, play_jobs
+from lab.worlds.training.convergence import Convergence, MeasuredRun
 from lab.worlds.training.models import TrainingModel
 from lab.worlds.training.servers import ServerTimes
-from lab.worlds.training.simulation import Settings, TrainingJob
+from lab.worlds.training.simulation import SimulatedTrainingJob, SimulationSettings
 from lab.worlds.training.step_times import StepTimes
 from shared.jobs.observation import NodeObservation, Policy
 from shared.jobs.registry import make
@@ -55,7 +55,7 @@ JOBS_STREAM = 17
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """A model: its global batch and step times."""
 
     batch: int
@@ -74,12 +74,12 @@ class Kind:
         return max(self.rate(w, u) for w, u in pairs)
 
 
-def _kind(batch: int, compute: float, fixed: float, push: float, worker: float, server: float) -> Kind:
+def _kind(batch: int, compute: float, fixed: float, push: float, worker: float, server: float) -> ModelKind:
     times = ServerTimes(compute_s=compute, fixed_s=fixed, push_s=push, worker_s=worker, server_s=server)
-    return Kind(batch, times)
+    return ModelKind(batch, times)
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, ModelKind] = {
     "resnet-50": _kind(32, 0.2025, 0.2340, 0.40, 0.0382, 0.0010),
     "vgg-16": _kind(32, 0.1500, 0.3000, 1.20, 0.1200, 0.0020),
     "dssm": _kind(256, 0.3600, 0.0400, 0.05, 0.0120, 0.0005),
@@ -90,17 +90,17 @@ KINDS: Mapping[str, Kind] = {
     "wlm": _kind(96, 0.2500, 0.0800, 1.00, 0.1000, 0.0020),
 }
 """Those that are trained on."""
-UNSEEN: Mapping[str, Kind] = {
+UNSEEN: Mapping[str, ModelKind] = {
     "bert-small": _kind(64, 1.2000, 0.1500, 0.60, 0.0700, 0.0010),
     "gan": _kind(64, 0.3000, 0.2000, 0.90, 0.0600, 0.0010),
 }
 """Those that no policy is trained on."""
 
 
-def cluster(nodes: int = NODES) -> Cluster:
+def cluster(nodes: int = NODES) -> JobsCluster:
     """So many nodes of Twin A."""
     width = len(str(nodes))
-    return Cluster(
+    return JobsCluster(
         tuple(
             NodeObservation(name=f"node-{at:0{width}d}", gpus=GPUS_PER_NODE, places=PLACES_PER_NODE)
             for at in range(nodes)
@@ -108,9 +108,9 @@ def cluster(nodes: int = NODES) -> Cluster:
     )
 
 
-def settings(**changes: object) -> Settings:
+def settings(**changes: object) -> SimulationSettings:
     """Slots of 20 minutes, a week at most, and what else is given."""
-    return Settings(**{"round_s": SLOT_S, "most_s": LONGEST_RUN_S, **changes})  # type: ignore[arg-type]
+    return SimulationSettings(**{"round_s": SLOT_S, "most_s": LONGEST_RUN_S, **changes})  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1024)
@@ -118,7 +118,7 @@ def model_of(name: str, epochs: int, compute: float = 1.0) -> TrainingModel:
     """A model that is done after so many epochs; each step is worth one. ``compute``: see ``draw``."""
     kind = {**KINDS, **UNSEEN}[name]
     steps = max(round(EPOCH_S * kind.best / kind.batch), 1)
-    run = Run(tuple(float(steps * (epoch + 1)) for epoch in range(epochs)), (1.0,) * epochs, (0.0,) * epochs)
+    run = MeasuredRun(tuple(float(steps * (epoch + 1)) for epoch in range(epochs)), (1.0,) * epochs, (0.0,) * epochs)
     return TrainingModel(
         name=name,
         times=StepTimes({}, {}),
@@ -130,7 +130,7 @@ def model_of(name: str, epochs: int, compute: float = 1.0) -> TrainingModel:
 
 def draw(
     seed: int, *, jobs: int = JOBS, gap_s: float = GAP_S, unseen: bool = False, compute: float = 1.0
-) -> list[TrainingJob]:
+) -> list[SimulatedTrainingJob]:
     """A workload. ``unseen``: half of the jobs, at random, train models that no policy has seen. ``compute``: the time
     that a GPU needs for the same work, beside Twin A's; all else takes as long, so other numbers of workers are best.
     """
@@ -148,7 +148,7 @@ def draw(
         model = model_of(name, max(round(epochs), 1), compute)
         batch = model.convergence.initial
         found.append(
-            TrainingJob(
+            SimulatedTrainingJob(
                 name=f"{name}-{number}",
                 submitted=at // SLOT_S * SLOT_S,
                 model=model,
@@ -176,7 +176,7 @@ class TwinOrder:
     clock: Callable[[], float] | None = None
 
 
-def play_twin(order: TwinOrder) -> Played:
+def play_twin(order: TwinOrder) -> PlayedRun:
     """Carry an order out."""
     policy = make(order.policy) if isinstance(order.policy, str) else order.policy
     workload = draw(order.seed, jobs=order.jobs, gap_s=order.gap_s, unseen=order.unseen)

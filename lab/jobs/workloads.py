@@ -1,8 +1,8 @@
 """Workloads: which jobs come when. Read from files of Pollux' form, or drawn from Philly's arrivals as Pollux drew.
 
-A workload's jobs become ``TrainingJob`` in one of two modes. *Fixed*: the batch is the user's. *Adaptive*: a policy
-chooses it, from the initial to the largest measured one, and samples are counted at the initial one. Models that gain
-nothing from a second GPU stay on one and keep one batch, as in Pollux' simulator.
+A workload's jobs become ``SimulatedTrainingJob`` in one of two modes. *Fixed*: the batch is the user's. *Adaptive*: a
+policy chooses it, from the initial to the largest measured one, and samples are counted at the initial one. Models that
+gain nothing from a second GPU stay on one and keep one batch, as in Pollux' simulator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from lab.jobs.tables import Models, count, model_of, positive
 from lab.traces.cells import Cell, rows, unique
 from lab.worlds.training.models import TrainingModel
-from lab.worlds.training.simulation import Settings, TrainingJob
+from lab.worlds.training.simulation import SimulatedTrainingJob, SimulationSettings
 from shared.errors import ConfigError
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ LARGEST = "imagenet"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SubmittedJob:
     """One job as its user submitted it."""
 
     name: str
@@ -46,7 +46,7 @@ class Row:
     batch: int
 
 
-Workload = tuple[Row, ...]
+Workload = tuple[SubmittedJob, ...]
 
 
 def parse_workloads(text: str, file: str, models: Models) -> dict[tuple[str, int], Workload]:
@@ -59,14 +59,14 @@ def parse_workloads(text: str, file: str, models: Models) -> dict[tuple[str, int
     names = [name.strip() for name in header.split(",")]
     when = next((name for name in SUBMITTED if name in names), SUBMITTED[0])
     several = SET in names and WORKLOAD in names
-    found: dict[tuple[str, int], list[Row]] = {}
+    found: dict[tuple[str, int], list[SubmittedJob]] = {}
     seen: dict[tuple[str, int], dict[str, int]] = {}
     for row in rows(text, file, (*COLUMNS, when)):
         key = (row[SET].text.strip(), row[WORKLOAD].number(10_000)) if several else ("", 0)
         name = unique(row["name"].mark(), row["name"], seen.setdefault(key, {}))
         model = model_of(models, row["application"])
         found.setdefault(key, []).append(
-            Row(
+            SubmittedJob(
                 name,
                 _submitted(row[when]),
                 model,
@@ -82,7 +82,7 @@ def parse_workloads(text: str, file: str, models: Models) -> dict[tuple[str, int
 
 def _submitted(cell: Cell) -> float:
     """Before the run is given up: a job that comes later would count as one that took less than no time."""
-    at, most_s = positive(cell, least=0.0), Settings().most_s
+    at, most_s = positive(cell, least=0.0), SimulationSettings().most_s
     if at >= most_s:
         raise cell.bad(f"a run lasts {most_s:g} s at most; give seconds from the workload's begin")
     return at
@@ -95,7 +95,7 @@ def _batch(cell: Cell, model: TrainingModel) -> int:
     return batch
 
 
-def _check_measured(cell: Cell, row: Row) -> None:
+def _check_measured(cell: Cell, row: SubmittedJob) -> None:
     """The request of its user must run, packed on nodes as wide as were measured."""
     full, rest = divmod(row.requested, row.model.times.widest)
     placement = (row.model.times.widest,) * full + (rest,) * (rest > 0)
@@ -103,12 +103,12 @@ def _check_measured(cell: Cell, row: Row) -> None:
         raise cell.bad(f"{row.model.name} with batch {row.batch} was not measured so; give workers that were")
 
 
-def jobs_of(workload: Workload, *, gpus: int, adaptive: bool) -> list[TrainingJob]:
+def jobs_of(workload: Workload, *, gpus: int, adaptive: bool) -> list[SimulatedTrainingJob]:
     """The jobs for a cluster of so many GPUs. ``ConfigError``: one asks for more than there are."""
     return [_job(row, gpus, adaptive=adaptive) for row in workload]
 
 
-def _job(row: Row, gpus: int, *, adaptive: bool) -> TrainingJob:
+def _job(row: SubmittedJob, gpus: int, *, adaptive: bool) -> SimulatedTrainingJob:
     if row.requested > gpus:
         raise ConfigError(f"{row.name}: asks for {row.requested} GPUs, the cluster has {gpus}; give a larger cluster")
     model = row.model
@@ -119,7 +119,7 @@ def _job(row: Row, gpus: int, *, adaptive: bool) -> TrainingJob:
         batch, batches = model.batch_range[0], model.batch_range
     largest = batches[1] if batches else batch
     maximum = min(max(model.most_workers(largest), 1 if adaptive else row.requested), gpus)
-    return TrainingJob(
+    return SimulatedTrainingJob(
         name=row.name,
         submitted=row.submitted,
         model=model,
@@ -143,20 +143,20 @@ def without_ncf(workload: Workload, key: tuple[str, int], others: Iterable[Workl
     for row in workload:
         if row.model.name == old:
             workers, batch = _one_of(setups, rng)
-            row = Row(f"{row.name}-as-{new}", row.submitted, models[new], workers, batch)
+            row = SubmittedJob(f"{row.name}-as-{new}", row.submitted, models[new], workers, batch)
         found.append(row)
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class JobArrivals:
     """What workloads are drawn from: (second of the window, GPU-seconds) of past jobs, and how users set models up."""
 
     jobs: tuple[tuple[float, float], ...]
     configurations: Mapping[str, tuple[tuple[int, int], ...]]
 
     @classmethod
-    def of(cls, philly: str, tuned: Sequence[Workload]) -> Arrivals:
+    def of(cls, philly: str, tuned: Sequence[Workload]) -> JobArrivals:
         """From Philly's jobs as text, and the configurations (workers, batch) in these workloads."""
         jobs: list[tuple[float, float]] = []
         for row in rows(philly, PHILLY_FILE, ("timestamp", "duration", "gpu_time")):
@@ -186,7 +186,7 @@ class Arrivals:
             drawn.append((at, name, _one_of(self.configurations[name], rng)))
         drawn.sort()
         return tuple(
-            Row(f"{name}-{number}", at, models[name], workers, batch)
+            SubmittedJob(f"{name}-{number}", at, models[name], workers, batch)
             for number, (at, name, (workers, batch)) in enumerate(drawn)
         )
 

@@ -16,10 +16,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from lab.environments.node_load import FloatArray, NodeLoad, pattern_of
-from lab.environments.placement_rewards import Placement, el_bounded_reward
-from lab.environments.thesis import Cluster
+from lab.environments.placement_rewards import RewardedPlacement, el_bounded_reward
+from lab.environments.thesis import ThesisCluster
 from lab.environments.thesis_workload import EnvPod, usage_array
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents, MeshWorld
 from lab.worlds.placement.captured_placement import MOST_EL
 from services.coordinator.core.events import NodeSample, NodesMeasured
@@ -32,7 +32,7 @@ FIRST_SAMPLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sensing:
+class MeshSensing:
     """What is measured: how often, how late, how noisily, and whether disk and network are."""
 
     every_s: float
@@ -41,12 +41,12 @@ class Sensing:
     all_parts: bool
 
 
-METRICS, SENSORS = Sensing(15.0, 0.0, 0.0, all_parts=False), Sensing(5.0, 15.0, 0.1, all_parts=True)
-NOBODY = Sensing(float("inf"), 0.0, 0.0, all_parts=False)
+METRICS, SENSORS = MeshSensing(15.0, 0.0, 0.0, all_parts=False), MeshSensing(5.0, 15.0, 0.1, all_parts=True)
+NOBODY = MeshSensing(float("inf"), 0.0, 0.0, all_parts=False)
 """Nothing is measured: policies go by requests."""
 
 
-class Result(NamedTuple):
+class MeasuredResult(NamedTuple):
     """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; time means of the s.d. over nodes
     of what is requested (``load_spread``, mean of cpu and memory) and of the nodes that have a pod; pods that never
     got a node; ``each``: the imbalance from the beginning of each workload to that of the next one; ``use_spread``: as
@@ -78,9 +78,10 @@ _ARRIVE, _START, _END, _SAMPLE = range(4)
 
 
 def play(
-    policy: Named, cluster: Cluster, pods: Sequence[EnvPod], agents: Agents, sensing: Sensing, seed: int, *,
+    policy: NamedPolicy, cluster: ThesisCluster, pods: Sequence[EnvPod], agents: Agents, sensing: MeshSensing,
+    seed: int, *,
     measured_s: float, delays_ms: Sequence[float] = (), begins: Sequence[float] = (),
-) -> Result:  # fmt: skip
+) -> MeasuredResult:  # fmt: skip
     """Until all pods have ended. ``measured_s``: for how long nodes are measured; ``delays_ms``: of the nodes to
     others, as sensors tell it; none: nobody measures it; ``begins``: of each workload, at last the end of the last."""
     load = NodeLoad(len(cluster.nodes))
@@ -143,13 +144,13 @@ def play(
         waiting = still
     load.advance(last_s)
     each = tuple(float(one) for one in np.diff(areas) / np.diff(begins[: len(areas)]))
-    return Result(
+    return MeasuredResult(
         load.imbalance_area / last_s, world.offer_bytes / len(pods), *asked.means(last_s), unplaced=len(waiting),
         each=each, use_spread=used.means(last_s)[0], reward_missed=asked.reward_missed, work=tuple(work),
     )  # fmt: skip
 
 
-def _lost(load: NodeLoad, cluster: Cluster, pod: EnvPod, node: int) -> float:
+def _lost(load: NodeLoad, cluster: ThesisCluster, pod: EnvPod, node: int) -> float:
     """Seconds of work that pods of its kind have lost on the node so far."""
     return float(load.lost[node, pattern_of(usage_array(pod.usage) / cluster.limits[node])])
 
@@ -174,7 +175,7 @@ def _used(pod: EnvPod) -> FloatArray:
 class _Loads:
     """What pods request, or use, of each node's cpu and memory over time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ThesisCluster) -> None:
         self._offered = np.array(
             [[max(node.allocatable.get(name, 0), 1) for name in (CPU, MEMORY)] for node in cluster.nodes], np.float64
         )
@@ -203,7 +204,7 @@ class _Loads:
         soft, hard = pod.pod_class.latency_soft_us, pod.pod_class.latency_hard_us
         total = float(self._load.sum()) if soft or hard else 0.0
         paid = el_bounded_reward(
-            Placement(self._load[[node]], 0, self._pods, self._latency_us[node], soft, hard, total)
+            RewardedPlacement(self._load[[node]], 0, self._pods, self._latency_us[node], soft, hard, total)
         )
         return MOST_EL - paid.reward
 
@@ -222,7 +223,7 @@ class _Measured:
     """What the coordinator hears, when it does."""
 
     def __init__(
-        self, cluster: Cluster, load: NodeLoad, sensing: Sensing, seed: int, delays_ms: Sequence[float]
+        self, cluster: ThesisCluster, load: NodeLoad, sensing: MeshSensing, seed: int, delays_ms: Sequence[float]
     ) -> None:
         self._cluster = cluster
         self._load = load

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest, pick_devices
@@ -16,8 +16,8 @@ from shared.model.pod import Pod
 from shared.model.power import PWR
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.policy.frag.view import GPU_MODEL_LABEL, MIB
-from shared.policy.rehearsal.episode import NO_NODE, Episode
-from shared.policy.rehearsal.rehearsal import Trace
+from shared.policy.rehearsal.episode import NO_NODE, RehearsedEpisode
+from shared.policy.rehearsal.rehearsal import RehearsalTrace
 from shared.policy.rehearsal.submission import GpuNodes, submission
 
 PODS_EACH = 1000
@@ -51,7 +51,7 @@ def class_of(request: GpuRequest, nodes: GpuNodes) -> PodClass:
     )
 
 
-def episode(trace: Trace, policy: Named, agents: Agents, seed: int) -> Episode:
+def episode(trace: RehearsalTrace, policy: NamedPolicy, agents: Agents, seed: int) -> RehearsedEpisode:
     """What happened, as the experiment by one decider tells it; no fragment. Nodes draw by PWR's figures."""
     nodes, pods = trace.nodes, trace.pods
     world = policy.world(nodes_of(nodes), agents, seed, power=PWR)
@@ -76,9 +76,9 @@ def episode(trace: Trace, policy: Named, agents: Agents, seed: int) -> Episode:
         devices.append(used)
         allocated[order] = milli
     arrived = np.cumsum(pods.gpu[rows])
-    return Episode(seed, rows, placed, tuple(devices), allocated, arrived, nodes.capacity, float("nan"))
+    return RehearsedEpisode(seed, rows, placed, tuple(devices), allocated, arrived, nodes.capacity, float("nan"))
 
 
-def allocated(trace: Trace, policy: Named, agents: Agents, seed: int) -> float:
+def allocated(trace: RehearsalTrace, policy: NamedPolicy, agents: Agents, seed: int) -> float:
     """Percent of all GPU thousandths that pods hold in the end."""
     return episode(trace, policy, agents, seed).allocation()

@@ -29,7 +29,7 @@ from shared.wire.records import PolicyRef
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedPolicy:
     """A policy of the registry. ``weights``: in place of those that are shipped."""
 
     name: str
@@ -55,7 +55,7 @@ class Named:
 class MeshDecider:
     """A ``placement_rollout.Decider``: for one run of one environment."""
 
-    def __init__(self, policy: Named, agents: Agents, seed: int) -> None:
+    def __init__(self, policy: NamedPolicy, agents: Agents, seed: int) -> None:
         self._policy = policy
         self._agents = agents
         self._seed = seed

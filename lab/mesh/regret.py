@@ -34,7 +34,7 @@ class _Middle:
         return 0.5
 
 
-class Judge:
+class RegretJudge:
     """One decider that sees all nodes of a world, and decides nothing."""
 
     def __init__(self, world: MeshWorld, make: Callable[[], Policy]) -> None:

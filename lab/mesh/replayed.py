@@ -46,7 +46,7 @@ REST_S = 20.0
 ROUNDS = 5
 """How often victims leave and it is rested again."""
 NOBODY_WRITES = (
-    to_do.WriteClaim, to_do.FreeClaim, to_do.PatchObject, to_do.MarkPod, wanted.FreeClaim, wanted.WritePointer,
+    to_do.WriteClaim, to_do.ReleaseClaim, to_do.PatchObject, to_do.MarkPod, wanted.FreeClaim, wanted.WritePointer,
 )  # fmt: skip
 
 
@@ -326,15 +326,15 @@ class _Cluster:
         return replace(pod, priority=self.pods[uid].priority)
 
 
-def _cordoned(node: api.Node, *, closed: bool) -> api.Node:
+def _cordoned(node: api.KubeNode, *, closed: bool) -> api.KubeNode:
     """With the taint that Kubernetes keeps beside the field, or without both."""
     taints = [taint for taint in node.spec.taints or () if taint.key != "node.kubernetes.io/unschedulable"]
     if closed:
-        taints.append(api.Taint("node.kubernetes.io/unschedulable", None, "NoSchedule"))
+        taints.append(api.KubeTaint("node.kubernetes.io/unschedulable", None, "NoSchedule"))
     return replace(node, spec=replace(node.spec, unschedulable=closed, taints=taints))
 
 
-def _copies(node: api.Node, count: int, taken: Mapping[str, api.Node]) -> Iterator[api.Node]:
+def _copies(node: api.KubeNode, count: int, taken: Mapping[str, api.KubeNode]) -> Iterator[api.KubeNode]:
     """Empty nodes like this one, under names of their own."""
     name, number = node.metadata.name, 0
     for _ in range(count):

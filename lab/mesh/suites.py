@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from lab.environments.placement_rewards import REWARDS
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult, silent
 from lab.mesh import openb, thesis, unlike_use
 from lab.mesh.measured import NOBODY, SENSORS
-from lab.mesh.placement import MeshDecider, Named
+from lab.mesh.placement import MeshDecider, NamedPolicy
 from lab.mesh.tidal import suite as tidal
 from lab.mesh.world import Agents
 from lab.suites import deepsets
 from lab.suites.openb import power_goals, read_traces
 from lab.suites.suites import SuiteInput
 from lab.worlds.placement.gpu_power import power_metrics
-from lab.worlds.placement.placement_rollout import Rollout, roll_out
+from lab.worlds.placement.placement_rollout import PlacementRollout, roll_out
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
 from shared.policy.frag.power_policy import POWER
@@ -51,18 +51,18 @@ def run_suite(name: str, given: SuiteInput, agents: Agents, progress: Progress =
     return SUITES[name](given, agents, progress)
 
 
-def _named(given: SuiteInput, wanted: tuple[str, ...]) -> dict[str, Named]:
+def _named(given: SuiteInput, wanted: tuple[str, ...]) -> dict[str, NamedPolicy]:
     """The policies that are measured. Raises ``ConfigError`` for one that no agent could decide by."""
     for name in wanted:
         if name not in POLICIES:
             raise ConfigError(f"--policies: {name!r} is none that agents decide by; choose among {', '.join(POLICIES)}")
     files = given.learned([name for name in wanted if name in LEARNED])
-    return {name: Named(name, files.get(name)) for name in wanted}
+    return {name: NamedPolicy(name, files.get(name)) for name in wanted}
 
 
 def _result(
-    suite: str, given: SuiteInput, agents: Agents, found: Mapping[str, Mapping[str, Metric]], goals: list[Goal],
-    policies: Mapping[str, Named], paired: Sequence[Paired] = (),
+    suite: str, given: SuiteInput, agents: Agents, found: Mapping[str, Mapping[str, ResultMetric]], goals: list[Goal],
+    policies: Mapping[str, NamedPolicy], paired: Sequence[Paired] = (),
 ) -> SuiteResult:  # fmt: skip
     weights: dict[str, WeightsFile] = {name: one.weights for name, one in policies.items() if one.weights is not None}
     return SuiteResult(
@@ -82,14 +82,14 @@ def _result(
 
 def _thesis(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteResult:
     policies = _named(given, tuple(given.policies) or ("marl-dqn", KUBE_DEFAULT))
-    found: dict[str, dict[str, Metric]] = {name: {} for name in policies}
+    found: dict[str, dict[str, ResultMetric]] = {name: {} for name in policies}
     runs = [(name, how, workload) for name in policies for how in SENSED for workload in WORKLOADS]
     for done, (name, how, workload) in enumerate(runs):
         progress(done, len(runs), f"{name}, {workload}, {how}{agents} agents")
         one = partial(thesis.episode, policies[name], workload, agents, SENSED[how])
         episodes = list(given.each(one, given.seeds))
-        found[name][f"{workload}/{how}imbalance"] = Metric.of([episode.imbalance for episode in episodes])
-        found[name][f"{workload}/{how}offer bytes"] = Metric.of([episode.offer_bytes for episode in episodes])
+        found[name][f"{workload}/{how}imbalance"] = ResultMetric.of([episode.imbalance for episode in episodes])
+        found[name][f"{workload}/{how}offer bytes"] = ResultMetric.of([episode.offer_bytes for episode in episodes])
     goals = []
     if {"marl-dqn", KUBE_DEFAULT} <= found.keys():
         for metric in (f"{workload}/{how}imbalance" for workload in WORKLOADS for how in SENSED):
@@ -110,7 +110,7 @@ def _deepsets(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteRes
     sizes = [nodes for nodes in deepsets.SIZES if nodes <= MOST_NODES]
     drawn = deepsets.experiments(sizes, share=SHARE, objectives=names)
     planned = [one for one in drawn if one.promised and not one.scenario.filled]  # a mesh begins empty
-    found: dict[str, dict[str, Metric]] = {name: {} for name in names}
+    found: dict[str, dict[str, ResultMetric]] = {name: {} for name in names}
     goals: list[Goal] = []
     for done, one in enumerate(planned):
         progress(done, len(planned), f"{one.objective}/{one.name}, {agents} agents")
@@ -119,7 +119,7 @@ def _deepsets(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteRes
         told = {name: [getattr(run, name) for run in runs] for name in deepsets.TOLD[one.objective] if name != "regret"}
         told["regret"] = [deepsets.regret(run.reward, other.reward) for run, other in zip(runs, best, strict=True)]
         where = f"{one.objective}/{one.name}"
-        found[one.objective] |= {f"{where}/{name}": Metric.of(values) for name, values in told.items()}
+        found[one.objective] |= {f"{where}/{name}": ResultMetric.of(values) for name, values in told.items()}
         goals += deepsets.goals_of(one, found[one.objective])
     paired: list[Paired] = []
     for name in names:
@@ -130,19 +130,19 @@ def _deepsets(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteRes
 
 
 def _unlike_use(
-    name: str, policy: Named, given: SuiteInput, agents: Agents, found: dict[str, dict[str, Metric]],
+    name: str, policy: NamedPolicy, given: SuiteInput, agents: Agents, found: dict[str, dict[str, ResultMetric]],
     paired: list[Paired],
 ) -> Goal:  # fmt: skip
     """By sensors, by requests, and by heuristics, on the same pods."""
     blind, beside = f"{name} {BY_REQUESTS}", BESIDE[name]
     where = f"{name}/{UNLIKE_USE}"
     for title, who, sensing in (
-        (name, policy, SENSORS), (blind, policy, NOBODY), (beside, Named(beside), NOBODY),
-        (KUBE_DEFAULT, Named(KUBE_DEFAULT), NOBODY),
+        (name, policy, SENSORS), (blind, policy, NOBODY), (beside, NamedPolicy(beside), NOBODY),
+        (KUBE_DEFAULT, NamedPolicy(KUBE_DEFAULT), NOBODY),
     ):  # fmt: skip
         runs = list(given.each(partial(unlike_use.episode, who, agents, sensing), given.seeds))
         told = {figure: [getattr(run, figure) for run in runs] for figure in ("use_spread", "nodes_in_use", "unplaced")}
-        found.setdefault(title, {}).update({f"{where}/{key}": Metric.of(values) for key, values in told.items()})
+        found.setdefault(title, {}).update({f"{where}/{key}": ResultMetric.of(values) for key, values in told.items()})
     spread, nodes = f"{where}/use_spread", f"{where}/nodes_in_use"
     metric, other, bound = (spread, blind, USE_BOUND) if name == "lb" else (nodes, beside, IN_USE_BOUND)
     if len(given.seeds) > 1:
@@ -151,12 +151,12 @@ def _unlike_use(
     return Goal.at_most(f"{metric} over that of {other}", share, bound)
 
 
-def play(experiment: deepsets.Experiment, policy: Named, agents: Agents, seed: int) -> Rollout:
+def play(experiment: deepsets.DeepSetsExperiment, policy: NamedPolicy, agents: Agents, seed: int) -> PlacementRollout:
     """One run, decided by a mesh."""
     return roll_out(experiment.scenario, seed, MeshDecider(policy, agents, seed), REWARDS[experiment.objective])
 
 
-def play_oracle(experiment: deepsets.Experiment, seed: int) -> Rollout:
+def play_oracle(experiment: deepsets.DeepSetsExperiment, seed: int) -> PlacementRollout:
     """The same by who takes the best one decision ahead."""
     return roll_out(experiment.scenario, seed, experiment.oracle, experiment.reward)
 
@@ -167,13 +167,13 @@ def play_oracle(experiment: deepsets.Experiment, seed: int) -> Rollout:
 def _openb(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteResult:
     policies = _named(given, tuple(given.policies) or ("frag", "fgd", KUBE_DEFAULT))
     traces = read_traces(given.files)
-    found: dict[str, dict[str, Metric]] = {name: {} for name in policies}
+    found: dict[str, dict[str, ResultMetric]] = {name: {} for name in policies}
     runs = [(name, trace) for name in policies for trace in traces]
     for done, (name, trace) in enumerate(runs):
         progress(done, len(runs), f"{name} on {trace}, {agents} agents")
         one = partial(openb.episode, traces[trace], policies[name], agents)
         episodes = list(given.each(one, given.seeds))
-        found[name][f"{trace}/allocated_130"] = Metric.of([each.allocation() for each in episodes])
+        found[name][f"{trace}/allocated_130"] = ResultMetric.of([each.allocation() for each in episodes])
         found[name] |= power_metrics(traces[trace], episodes, f"{trace}/")
     goals = [goal for trace in traces if {POWER, FRAG} <= found.keys() for goal in power_goals(found, trace)]
     return _result("openb", given, agents, found, goals, policies)

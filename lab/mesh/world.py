@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from services.binder.core import events as told
 from services.binder.core import instructions as to_do
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import Core
@@ -31,7 +31,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
-from shared.scheduling.cycle.profile import Profile
+from shared.scheduling.cycle.profile import SchedulingProfile
 from shared.turns import Log, Tick
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
@@ -83,7 +83,7 @@ class Agents:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedToLeave:
     """A pod was asked to leave at ``at_s``, and is terminating since."""
 
     at_s: float
@@ -106,11 +106,11 @@ class MeshWorld:
         scheduler_name: str = "conclave",
     ) -> None:  # fmt: skip
         self.now = 1000.0
-        settings = settings or CoreSettings(profile=Profile(power=power))
+        settings = settings or CoreSettings(profile=SchedulingProfile(power=power))
         self.core = Core(
             term=COORDINATOR_TERM, scheduler_name=scheduler_name, policy=ref.name, rng=Random(seed), settings=settings
         )
-        self.binder = BinderCore(BINDER_TERM, BinderSettings(), KEYS)
+        self.binder = BinderCore(BINDER_TERM, BinderCoreSettings(), KEYS)
         records = agents.records(nodes)
         self.agents = {
             record.id: AgentCore(make(), Random(f"{seed} {record.id}"), ref=ref, profile=settings.profile)
@@ -124,7 +124,7 @@ class MeshWorld:
         """(reason, message) that pods were told last why they wait, by uid."""
         self.bound_s: list[float] = []
         """When each of them was."""
-        self.asked: list[Asked] = []
+        self.asked: list[AskedToLeave] = []
         """Who was asked to leave, in this order; whoever reads them may clear them."""
         self.offers = self.offer_bytes = 0
         """Messages that asked agents, and what they came to."""
@@ -166,7 +166,7 @@ class MeshWorld:
     def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION, preemptor: str = "") -> None:
         """Somebody asks the pod to leave."""
         if not self.pods[uid].terminating:
-            self.asked.append(Asked(self.now, uid, reason, preemptor))
+            self.asked.append(AskedToLeave(self.now, uid, reason, preemptor))
             self._show(replace(self.pods[uid], terminating=True))
 
     def change(self, node: Node) -> None:
@@ -288,7 +288,7 @@ class MeshWorld:
                     self._bound(instruction)
                 case to_do.Evict():
                     self._evict(instruction)
-                case to_do.Answer():
+                case to_do.PlanAnswer():
                     result = decode(encode(instruction.result), PlanResult)
                     plan = self._plans.pop(instruction.request)
                     self._to_coordinator.append(seen.PlanAnswered(plan, result, 0.001))

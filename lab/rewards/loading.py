@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared.errors import ConfigError
 from shared.plugins import reward_of
-from shared.policy.rewards.expression import Expression
+from shared.policy.rewards.expression import RewardExpression
 
 GROUP = "conclave.rewards"
 
@@ -27,7 +27,7 @@ def load_reward(text: str, features: Collection[str]) -> LoadedReward:
 
     found = [entry for entry in entry_points(group=GROUP) if entry.name == text.strip()]
     if not found:
-        return LoadedReward(text, Expression(text, features))
+        return LoadedReward(text, RewardExpression(text, features))
     if len(found) > 1:
         raise ConfigError(f"reward {text}: is brought {len(found)} times; uninstall all packages but one")
     entry = found[0]

@@ -17,7 +17,7 @@ from typing import Self
 
 from shared.adapters.prometheus import PrometheusClient
 from shared.errors import ConfigError
-from shared.policy.rewards.signals import Signal, Signals, parse_signals
+from shared.policy.rewards.signals import RewardSignal, RewardSignals, parse_signals
 
 EVERY_S = 60.0
 
@@ -30,12 +30,12 @@ class SignalPoller:
     """Use as a context: it begins with one reading of all, and ends its thread. ``values``: those that are good now."""
 
     def __init__(
-        self, url: str, signals: Sequence[Signal], *, token: str = "", every_s: float = EVERY_S,
+        self, url: str, signals: Sequence[RewardSignal], *, token: str = "", every_s: float = EVERY_S,
         report: Callable[[str], None] = _silent, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._url, self._signals, self._token, self._every_s = url, tuple(signals), token, every_s
         self._report, self._clock = report, clock
-        self._known = Signals([signal.name for signal in signals])
+        self._known = RewardSignals([signal.name for signal in signals])
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._told: set[str] = set()

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from lab.evaluation.seeds import parse_seeds
-from lab.learner.training.captured import Captured, read_captured
-from lab.serve.core import HistoryRead, LearnerCore, PointerSeen
+from lab.learner.training.captured import CapturedFile, read_captured
+from lab.serve.core import HistoryRead, LearnerCore, LearnerPointerSeen
 from lab.serve.gate import gate_of
 from lab.serve.online import OnlineTrainer
 from lab.serve.publishing import Publisher
@@ -94,7 +94,9 @@ def _shell(settings: LearnerSettings, store: Store, keys: Keys, metrics: Metrics
     )
 
 
-def _rounds(settings: LearnerSettings, captured: Captured, store: Store, keys: Keys, metrics: Metrics) -> RoundsShell:
+def _rounds(
+    settings: LearnerSettings, captured: CapturedFile, store: Store, keys: Keys, metrics: Metrics
+) -> RoundsShell:
     """``ConfigError``: the policy does not learn on a capture, or not on this one."""
 
     async def fetch(sha256: str) -> bytes | None:
@@ -137,4 +139,4 @@ async def _follow(store: Store, keys: Keys, shell: LearnerShell | RoundsShell) -
     shell.post_one(HistoryRead(tuple(record.pointer for record in history)))
     async with aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
-            shell.post_one(PointerSeen(stored.pointer))
+            shell.post_one(LearnerPointerSeen(stored.pointer))

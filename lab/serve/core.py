@@ -20,7 +20,7 @@ from enum import StrEnum
 from shared.wire.records import PolicyPointer, PolicyRef
 
 
-class Phase(StrEnum):
+class LearnerPhase(StrEnum):
     """What is being done."""
 
     COLLECTING = "collecting"
@@ -33,14 +33,14 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TransitionsTaken:
     """``count`` transitions are in the replay buffer."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class PointerSeen:
+class LearnerPointerSeen:
     """The policy pointer; None: there is none (yet)."""
 
     pointer: PolicyPointer | None
@@ -61,7 +61,7 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GateVerdict:
     """The twin's judgement: relative difference to the active policy, above 0 is better. ``problem``: why there is
     none."""
 
@@ -76,7 +76,7 @@ class Published:
     problem: str = ""
 
 
-Event = Taken | PointerSeen | HistoryRead | Trained | Gated | Published
+Event = TransitionsTaken | LearnerPointerSeen | HistoryRead | Trained | GateVerdict | Published
 
 
 # --- instructions ---------------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class Train:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """Compare the new weights with ``base`` on the twin; answer with ``Gated``."""
+class GateWeights:
+    """Compare the new weights with ``base`` on the twin; answer with ``GateVerdict``."""
 
     base: PolicyRef
 
@@ -105,7 +105,7 @@ class Publish:
     gain: float
 
 
-Instruction = Train | Gate | Publish
+Instruction = Train | GateWeights | Publish
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class LearnerCore:
     policy: str
     min_transitions: int
     gate_margin: float
-    phase: Phase = Phase.COLLECTING
+    phase: LearnerPhase = LearnerPhase.COLLECTING
     pointer: PolicyPointer | None = None
     fresh: int = 0
     """Transitions since the last training began."""
@@ -127,16 +127,16 @@ class LearnerCore:
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event and say what follows."""
         match event:
-            case Taken():
+            case TransitionsTaken():
                 self.fresh += event.count
-            case PointerSeen():
+            case LearnerPointerSeen():
                 self._seen(event.pointer)
             case HistoryRead():
                 for pointer in event.pointers:
                     self._number(pointer)
             case Trained():
                 return self._trained(event)
-            case Gated():
+            case GateVerdict():
                 return self._gated(event)
             case Published():
                 if not event.problem:
@@ -152,31 +152,31 @@ class LearnerCore:
 
     def _begin(self) -> list[Instruction]:
         base, pointer = self.base, self.pointer
-        if self.phase is not Phase.COLLECTING or self.fresh < self.min_transitions:
+        if self.phase is not LearnerPhase.COLLECTING or self.fresh < self.min_transitions:
             return []
         if base is None or pointer is None or pointer.candidate is not None:
             return []
-        self.phase, self.fresh = Phase.TRAINING, 0
+        self.phase, self.fresh = LearnerPhase.TRAINING, 0
         return [Train(base, self.newest + 1)]
 
     def _trained(self, event: Trained) -> list[Instruction]:
-        if self.phase is not Phase.TRAINING:
+        if self.phase is not LearnerPhase.TRAINING:
             return []
         base = self.base
         if event.problem or base is None:
             self._end("diverged" if event.problem else "outdated")
             return []
-        self.phase = Phase.GATING
-        return [Gate(base)]
+        self.phase = LearnerPhase.GATING
+        return [GateWeights(base)]
 
-    def _gated(self, event: Gated) -> list[Instruction]:
-        if self.phase is not Phase.GATING:
+    def _gated(self, event: GateVerdict) -> list[Instruction]:
+        if self.phase is not LearnerPhase.GATING:
             return []
         self.last_gain = event.gain
         if event.problem or not event.gain >= -self.gate_margin:
             self._end("gate failed" if event.problem else "refused by the gate")
             return []
-        self.phase = Phase.PUBLISHING
+        self.phase = LearnerPhase.PUBLISHING
         self.newest += 1
         return [Publish(self.newest, event.gain)]
 
@@ -192,4 +192,4 @@ class LearnerCore:
 
     def _end(self, outcome: str) -> None:
         self.outcomes[outcome] += 1
-        self.phase = Phase.COLLECTING
+        self.phase = LearnerPhase.COLLECTING

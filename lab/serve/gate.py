@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lab.evaluation.deciders.thesis import Tally, policy_decider
+from lab.evaluation.deciders.thesis import DecisionTally, policy_decider
 from lab.worlds.placement.thesis_session import Session
 from shared.errors import ConfigError
 from shared.policy.marl.policy import NAME, PUBLISHED, MarlDqn
@@ -48,7 +48,7 @@ def gate_of(policy: str) -> GateFunction:
 
 def imbalance(file: WeightsFile, workload: str, seed: int) -> float:
     """Of one episode placed by these weights. Raises ``ConfigError`` when they cannot be used in it."""
-    tally, rng = Tally(), random.Random(seed)
+    tally, rng = DecisionTally(), random.Random(seed)
     session = Session.of(workload, seed)
     decide = policy_decider(MarlDqn(file, session.store), tally)
     while not session.over:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 
-from lab.algorithms.dqn import DqnLearner, DqnSettings
+from lab.algorithms.dqn import DqnLearner, DqnLearnerSettings
 from lab.learner.marl.networks import SingleNetwork
 from lab.learner.training.replay import ReplayBuffer, transition_fields
 from shared.errors import ConfigError
@@ -52,7 +52,7 @@ class OnlineTrainer:
     ) -> None:
         self.features = features
         self._discount = discount
-        self._settings = DqnSettings(learning_rate=learning_rate)
+        self._settings = DqnLearnerSettings(learning_rate=learning_rate)
         self._seed = seed
         self.replay = ReplayBuffer(transition_fields((features,)), capacity=capacity, rng=np.random.default_rng(seed))
         self._alone = Lock()

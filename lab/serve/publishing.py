@@ -12,7 +12,7 @@ from shared.decide.stages import Stage
 from shared.errors import ConclaveError, StoreUnknown
 from shared.policy.numbering import numbered, refs_of
 from shared.policy.registry import goal_of
-from shared.policy.rollout.rollout import Change, publish, to_stage
+from shared.policy.rollout.rollout import PointerChange, publish, to_stage
 from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
 from shared.runtime.records.policies import read_history, read_pointer, write_change
@@ -79,7 +79,7 @@ class Publisher:
         reason = f"{ref.title} passed the gate on the twin ({gain:+.1%})"
         shadow = to_stage(published.after, Stage.SHADOW, 0, reason=reason, by=BY).after
         said = {"promotion": stored.pointer.promotion, "goal": stored.pointer.goal} if replaced is not None else {}
-        change = Change(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number, **said))
+        change = PointerChange(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number, **said))
         try:
             written = await write_change(self._store, self._keys, change, stored.mod_revision, weights=data)
         except StoreUnknown as error:

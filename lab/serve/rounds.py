@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lab.serve.core import HistoryRead, PointerSeen
+from lab.serve.core import HistoryRead, LearnerPointerSeen
 from lab.serve.publishing import proposed
 from shared.decide.stages import Stage
 from shared.policy.rollout.rollout import HISTORY_LIMIT
@@ -40,7 +40,7 @@ MOST_REMEMBERED = 4 * MOST_JUDGED
 """Gains, more than there are to be beaten at a time."""
 
 
-class Phase(StrEnum):
+class RoundsPhase(StrEnum):
     """What is being done."""
 
     RESTING = "resting"
@@ -49,7 +49,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class RoundLearned:
     """A round is over. ``gain``: how much better than ``base`` the best weights so far are, a share of its cost on the
     days held back; ``judged``: likewise, of what was to be judged. ``problem``: why there is none. ``begun``: whether
     it was learned at all; else it comes again."""
@@ -72,7 +72,7 @@ class Offered:
 @dataclass(frozen=True, slots=True)
 class Round:
     """Learn: where ``anew`` from ``first``, or from ``base`` where there is none or it is worse, else on from the best
-    so far. ``judge``: tell the gains of these too. Answer with ``Learned``."""
+    so far. ``judge``: tell the gains of these too. Answer with ``RoundLearned``."""
 
     base: PolicyRef
     number: int
@@ -82,7 +82,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferWeights:
     """Write the best weights as a candidate in shadow, where there is none but ``instead_of``, a learner's that they
     were compared with; answer with ``Offered``."""
 
@@ -92,8 +92,8 @@ class Offer:
     instead_of: PolicyRef | None = None
 
 
-Event = PointerSeen | HistoryRead | Learned | Offered
-Instruction = Round | Offer
+Event = LearnerPointerSeen | HistoryRead | RoundLearned | Offered
+Instruction = Round | OfferWeights
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class RoundsCore:
     policy: str
     margin: float
     """Share of the cost by which weights must be better before they are offered."""
-    phase: Phase = Phase.RESTING
+    phase: RoundsPhase = RoundsPhase.RESTING
     pointer: PolicyPointer | None = None
     rounds: int = 0
     newest: int = 0
@@ -136,28 +136,28 @@ class RoundsCore:
 
     def _take(self, event: Event) -> None:
         match event:
-            case PointerSeen():
+            case LearnerPointerSeen():
                 self._seen(event.pointer)
             case HistoryRead():
                 for pointer in event.pointers:
                     self._follow(pointer)
-            case Learned():
+            case RoundLearned():
                 self._learned(event)
             case Offered():
                 self._answered(event)
 
     def _next(self) -> list[Instruction]:
         base = self._base
-        if self.phase is not Phase.RESTING or base is None:
+        if self.phase is not RoundsPhase.RESTING or base is None:
             return []
         bar = max(self._gains.values(), default=0.0)
         judge = self._to_judge(base)
         better = not judge and self.last_gain > bar and self.last_gain >= bar + self.margin
         if better and not self._refused and self._free():
-            self.phase = Phase.OFFERING
+            self.phase = RoundsPhase.OFFERING
             self.newest += 1
-            return [Offer(base, self.newest, self.last_gain, self._own())]
-        self.phase, self._refused = Phase.TRAINING, False
+            return [OfferWeights(base, self.newest, self.last_gain, self._own())]
+        self.phase, self._refused = RoundsPhase.TRAINING, False
         self.rounds += 1
         own = self._own()
         first = own if self._anew and own in judge else None
@@ -184,10 +184,10 @@ class RoundsCore:
             return pointer is not None
         return self._own() is not None and pointer.stage == Stage.SHADOW
 
-    def _learned(self, event: Learned) -> None:
-        if self.phase is not Phase.TRAINING:
+    def _learned(self, event: RoundLearned) -> None:
+        if self.phase is not RoundsPhase.TRAINING:
             return
-        self.phase = Phase.RESTING
+        self.phase = RoundsPhase.RESTING
         if self._round is not None and self._round.base == self._base:
             _remember(self._gains, event.judged)
         if self._anew:  # the pointer has changed meanwhile: it was learned from what no longer counts
@@ -203,9 +203,9 @@ class RoundsCore:
             self.last_gain = event.gain
 
     def _answered(self, event: Offered) -> None:
-        if self.phase is not Phase.OFFERING:
+        if self.phase is not RoundsPhase.OFFERING:
             return
-        self.phase = Phase.RESTING
+        self.phase = RoundsPhase.RESTING
         if event.problem:
             self.outcomes["refused" if event.ref is None else "unknown"] += 1
             self._refused = True

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from lab.serve.publishing import PublishedUnknown, Publisher
-from lab.serve.rounds import Event, Instruction, Learned, Offer, Offered, Round, RoundsCore
+from lab.serve.rounds import Event, Instruction, Offered, OfferWeights, Round, RoundLearned, RoundsCore
 from lab.serve.rounds_trainer import RoundsTrainer
 from lab.serve.shell import AGENT, PER_AGENT, Fetch
 from shared.errors import ConclaveError, ConfigError
@@ -17,7 +17,7 @@ from shared.policy.registry import load_policy
 from shared.policy.weights import WeightsFile, decode, shipped_bytes, shipped_names
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.leader_shell import LeaderShell
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
@@ -63,7 +63,7 @@ class RoundsShell(LeaderShell[Event, Instruction]):
 
     async def take(self, body: bytes, caller: Caller) -> bytes:
         """Refused: 409 ``other_policy``."""
-        raise Refused(
+        raise RequestRefused(
             f"{self._core.policy} is learned on a captured cluster here; {caller.title} need send nothing"
             f" ({len(body)} bytes)", code="other_policy",
         )  # fmt: skip
@@ -80,10 +80,10 @@ class RoundsShell(LeaderShell[Event, Instruction]):
         match instruction:
             case Round():
                 self.resume(await self._round(instruction))
-            case Offer():
+            case OfferWeights():
                 self.resume(await self._offer(instruction))
 
-    async def _round(self, order: Round) -> Learned:
+    async def _round(self, order: Round) -> RoundLearned:
         await asyncio.sleep(max(0.0, self._began_s + self._every_s - boottime()))
         self._began_s = boottime()
         begun, judged = False, dict[PolicyRef, float]()
@@ -96,9 +96,9 @@ class RoundsShell(LeaderShell[Event, Instruction]):
             gain = await asyncio.to_thread(self._trainer.round, base, order.number, anew=order.anew, first=first)
         except ConclaveError as error:
             log.warning("round_failed", round=order.number, base=order.base.title, error=error)
-            return Learned(problem=str(error), begun=begun, judged=judged)
+            return RoundLearned(problem=str(error), begun=begun, judged=judged)
         log.info("round", round=order.number, base=order.base.title, gain=round(gain, 5))
-        return Learned(gain, judged=judged)
+        return RoundLearned(gain, judged=judged)
 
     def _judged(self, base: WeightsFile, files: Mapping[PolicyRef, WeightsFile | None]) -> dict[PolicyRef, float]:
         """The gains over ``base``; 0, which beats nothing, of what is not kept any more or cannot be used."""
@@ -117,7 +117,7 @@ class RoundsShell(LeaderShell[Event, Instruction]):
             log.warning("published_unread", candidate=ref.title, error=error)
             return None
 
-    async def _offer(self, order: Offer) -> Offered:
+    async def _offer(self, order: OfferWeights) -> Offered:
         try:
             file = self._trainer.best(order.version)
             ref = await self._publisher.publish(file, base=order.base, gain=order.gain, instead_of=order.instead_of)

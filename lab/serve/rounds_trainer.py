@@ -16,12 +16,11 @@ from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.learner.frag.captured import lists_of
 from lab.learner.frag.fit import arrays_of, flat
-from lab.learner.frag.training import LAST_SEED, FragRun
-from lab.learner.frag.training import Settings as FragSettings
+from lab.learner.frag.training import LAST_SEED, FragRun, FragSettings
 from lab.learner.marl import settings as agents
 from lab.learner.marl.training import MOST_NODES, MarlRun
-from lab.learner.training.captured import Captured, clearly_better
-from lab.learner.training.runner import FIRST_TRAINING_SEED, Report
+from lab.learner.training.captured import CapturedFile, clearly_better
+from lab.learner.training.runner import FIRST_TRAINING_SEED, TrainingReport
 from lab.serve.online import refuse_classes
 from lab.workers import Workers
 from shared.errors import ConclaveError, ConfigError
@@ -41,7 +40,7 @@ class RoundStopped(ConclaveError):
     code = "round_stopped"
 
 
-class Learning(Protocol):
+class RoundLearning(Protocol):
     """One round of one policy."""
 
     def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
@@ -54,7 +53,7 @@ class Learning(Protocol):
         ...
 
 
-def _to_its_end(reports: Iterable[Report], stopped: Stopped) -> None:
+def _to_its_end(reports: Iterable[TrainingReport], stopped: Stopped) -> None:
     """Until the run has ended, or no more of it is wanted; asked between its reports."""
     for _ in reports:
         if stopped():
@@ -69,18 +68,18 @@ def _hidden(arrays: Arrays) -> tuple[int, ...]:
 class SetsLearning:
     """``ee``, ``lb`` or ``el``."""
 
-    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+    def __init__(self, policy: str, captured: CapturedFile, steps: int) -> None:
         self._policy, self._captured, self._steps = policy, captured, steps or 2_000
         self._settings(FIRST_TRAINING_SEED)
 
     def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
         return run.best
 
     def costs(self, arrays: Arrays) -> Sequence[float]:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         return self._run(arrays, FIRST_TRAINING_SEED).costs(dict(arrays))
 
     def _settings(self, seed: int) -> sets.DeepSetsSettings:
@@ -95,18 +94,18 @@ class SetsLearning:
 class AgentsLearning:
     """``marl-dqn``."""
 
-    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+    def __init__(self, policy: str, captured: CapturedFile, steps: int) -> None:
         self._policy, self._captured, self._steps = policy, captured, steps or 5
         self._settings(FIRST_TRAINING_SEED)
 
     def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
         return run.best
 
     def costs(self, arrays: Arrays) -> Sequence[float]:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         return self._run(arrays, FIRST_TRAINING_SEED).ground.imbalances(dict(arrays), Workers())
 
     def _settings(self, seed: int) -> agents.MarlSettings:
@@ -123,20 +122,20 @@ class AgentsLearning:
 class FragLearning:
     """``frag``: the cost is the percent of the GPUs that are not allocated, with the prices that it has in service."""
 
-    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+    def __init__(self, policy: str, captured: CapturedFile, steps: int) -> None:
         self._lists = lists_of(captured.cluster, f"capture: {captured.name}")
         self._captured, self._steps = captured, steps or 10
         self._name = policy
 
     def learn(self, first: Arrays, seed: int, stopped: Stopped) -> Arrays:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         run = self._run(first, seed)
         _to_its_end(run.run(), stopped)
         assert run.best is not None
         return arrays_of(run.best)
 
     def costs(self, arrays: Arrays) -> Sequence[float]:
-        """See ``Learning``."""
+        """See ``RoundLearning``."""
         return self._run(arrays, FIRST_TRAINING_SEED).costs(flat(arrays))
 
     def _run(self, first: Arrays, seed: int) -> FragRun:
@@ -145,7 +144,7 @@ class FragLearning:
         return FragRun(nodes, {"default": pods}, settings, held_back, flat(first))
 
 
-LEARNINGS: dict[str, Callable[[str, Captured, int], Learning]] = {
+LEARNINGS: dict[str, Callable[[str, CapturedFile, int], RoundLearning]] = {
     **dict.fromkeys(DEEP_SETS_POLICIES, SetsLearning), FRAG: FragLearning, MARL: AgentsLearning,
 }  # fmt: skip
 
@@ -166,7 +165,7 @@ class RoundsTrainer:
         """From another thread: a round that is being learned ends at its next report, by ``RoundStopped``."""
         self.stopped = True
 
-    def __init__(self, policy: str, captured: Captured, *, seed: int, steps: int, begun: int = 0) -> None:
+    def __init__(self, policy: str, captured: CapturedFile, *, seed: int, steps: int, begun: int = 0) -> None:
         if policy not in LEARNINGS:
             raise ConfigError(f"capture: {policy} does not learn on one; choose one of {', '.join(sorted(LEARNINGS))}")
         if not FIRST_TRAINING_SEED <= seed <= LAST_SEED:

@@ -15,15 +15,15 @@ import structlog
 
 from lab.serve.core import (
     Event,
-    Gate,
-    Gated,
+    GateVerdict,
+    GateWeights,
     Instruction,
     LearnerCore,
     Publish,
     Published,
-    Taken,
     Train,
     Trained,
+    TransitionsTaken,
 )
 from lab.serve.gate import GateFunction
 from lab.serve.online import OnlineTrainer
@@ -33,7 +33,7 @@ from shared.policy.weights import WeightsFile, decode
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.limits import Rate
 from shared.runtime.http.peers import PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.leader_shell import LeaderShell
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
@@ -71,7 +71,8 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         self._fetch = fetch
         self._on_losses = on_losses
         self._taken = 0
-        """Transitions that the one ``Taken`` in the inbox stands for: training takes minutes, agents go on sending."""
+        """Transitions that the one ``TransitionsTaken`` in the inbox stands for: training takes minutes, agents go on
+        sending."""
         self._base: WeightsFile | None = None
         self._base_ref: PolicyRef | None = None
         self._new: WeightsFile | None = None
@@ -100,10 +101,10 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         """Transitions to TransitionsAck. Refused: ``WireError`` (400), 409 ``other_policy``, 403 ``foreign_agent``."""
         message = decode_message(body, Transitions)
         if caller.name and message.agent != caller.name:
-            raise Refused(f"{caller.title} may not speak for another agent", code="foreign_agent")
+            raise RequestRefused(f"{caller.title} may not speak for another agent", code="foreign_agent")
         if message.policy != self._core.policy:
             self._refused += len(message.transitions)
-            raise Refused(f"{message.policy} is not trained here, {self._core.policy} is", code="other_policy")
+            raise RequestRefused(f"{message.policy} is not trained here, {self._core.policy} is", code="other_policy")
         taken = self._trainer.add(message.transitions)
         self._refused += len(message.transitions) - taken
         self._dropped[message.agent] = message.dropped
@@ -111,15 +112,15 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         if len(self._dropped) > MOST_AGENTS:
             self._dropped.popitem(last=False)
         if taken and not self._taken:
-            self.post_one(Taken(taken))
+            self.post_one(TransitionsTaken(taken))
         self._taken += taken
         self._message_id += 1
         return encode(TransitionsAck(VERSION, self._message_id, message.message_id, message.term, taken))
 
     def _take_in(self, events: Sequence[Event], now: float) -> Iterable[Instruction]:  # noqa: ARG002
         [event] = events
-        if isinstance(event, Taken):
-            event, self._taken = Taken(self._taken), 0
+        if isinstance(event, TransitionsTaken):
+            event, self._taken = TransitionsTaken(self._taken), 0
         return self._core.handle(event)
 
     def carry_out(self, instruction: Instruction) -> None:
@@ -131,7 +132,7 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         match instruction:
             case Train():
                 self.resume(await self._train(instruction))
-            case Gate():
+            case GateWeights():
                 self.resume(await self._judge())
             case Publish():
                 self.resume(await self._publish(instruction))
@@ -150,16 +151,16 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         log.info("trained", version=order.version, updates=len(losses), loss=round(sum(tail) / len(tail), 5))
         return Trained()
 
-    async def _judge(self) -> Gated:
+    async def _judge(self) -> GateVerdict:
         assert self._base is not None
         assert self._new is not None
         try:
             gain = await asyncio.to_thread(self._gate, self._new, self._base, self._seeds)
         except ConclaveError as error:
             log.warning("gate_failed", error=error)
-            return Gated(0.0, str(error))
+            return GateVerdict(0.0, str(error))
         log.info("gate", gain=round(gain, 4), candidate=self._new.title, active=self._base.title)
-        return Gated(gain)
+        return GateVerdict(gain)
 
     async def _publish(self, order: Publish) -> Published:
         assert self._new is not None

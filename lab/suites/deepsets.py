@@ -1,10 +1,10 @@
 """The ``deepsets`` suite: the thesis' experiments for ``ee``, ``lb`` and ``el`` as numbers, against baselines.
 
 Every decider meets the same seeds. Metrics are named ``objective/experiment/metric``; what a metric counts stands in
-``placement_rollout.Rollout``. Regret is 1 - reward / the oracle's reward under the objective's reward (the published
-one for ``ee`` and ``lb``, the bounded one for ``el``), seed by seed. Beside the thesis' three nodes the same weights
-run on 10, 100 and 1,000, and on three nodes with observations that are late or noisy; those last columns are told, not
-promised.
+``placement_rollout.PlacementRollout``. Regret is 1 - reward / the oracle's reward under the objective's reward (the
+published one for ``ee`` and ``lb``, the bounded one for ``el``), seed by seed. Beside the thesis' three nodes the same
+weights run on 10, 100 and 1,000, and on three nodes with observations that are late or noisy; those last columns are
+told, not promised.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from lab.evaluation.deciders.placement_oracles import (
     GreedyLatency,
     el_published_oracle,
 )
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult, silent
 from lab.suites.suites import SuiteInput
-from lab.worlds.placement.placement_rollout import Decider, Rollout, policy_decider, roll_out
+from lab.worlds.placement.placement_rollout import Decider, PlacementRollout, policy_decider, roll_out
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
@@ -80,7 +80,7 @@ FEW_PODS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class DeepSetsExperiment:
     """One scenario under one objective. ``promised``: its figures are goals."""
 
     objective: str
@@ -104,9 +104,9 @@ class Experiment:
 
 def experiments(
     sizes: Sequence[int] = SIZES, *, share: float = 1.0, objectives: Sequence[str] = DEEP_SETS_POLICIES
-) -> list[Experiment]:
+) -> list[DeepSetsExperiment]:
     """All experiments; ``share`` shortens them for a quick look (1: as promised)."""
-    found: list[Experiment] = []
+    found: list[DeepSetsExperiment] = []
     for objective in objectives:
         for nodes in sizes:
             found += _sized(objective, nodes, share)
@@ -115,42 +115,46 @@ def experiments(
             few = replacing(20, FEW_PODS + kept, pods=FEW_PODS)
             decided = max(FILLED_PODS * 2, int(FILLED_PODS * 4 * share))
             for name, scenario in (("few-20", few), ("filled-10", filled(FILLED_NODES, decided, pods=FILLED_PODS))):
-                found.append(Experiment("ee", name, scenario, ("ee", "most-allocated", "kube-default", "oracle")))
+                found.append(
+                    DeepSetsExperiment("ee", name, scenario, ("ee", "most-allocated", "kube-default", "oracle"))
+                )
         if objective == "lb" and 10 in sizes:
             deciders = ("lb", "least-allocated", "kube-default", "oracle")
-            found.append(Experiment("lb", "uneven-12", uneven(kept), deciders))
+            found.append(DeepSetsExperiment("lb", "uneven-12", uneven(kept), deciders))
         if 3 in sizes:
             late = max(30, int(LAGGED_DECISIONS * share))
             base = moving_latency(3, late) if objective == "el" else replacing(3, late)
             deciders = (objective, COUNTERPART[objective], "kube-default", "oracle")
             views = [(f"lag-{lag}", base.seen_late(lag, 0.0)) for lag in LAGS]
             views += [("noise-10%", base.seen_late(0, NOISE)), ("lag-5-noise-10%", base.seen_late(5, NOISE))]
-            found += [Experiment(objective, name, view, deciders, promised=False) for name, view in views]
+            found += [DeepSetsExperiment(objective, name, view, deciders, promised=False) for name, view in views]
     return found
 
 
-def _sized(objective: str, nodes: int, share: float) -> list[Experiment]:
+def _sized(objective: str, nodes: int, share: float) -> list[DeepSetsExperiment]:
     few = tuple(dict.fromkeys((objective, "oracle", "kube-default")))
     many = tuple(dict.fromkeys((*few, COUNTERPART[objective], *(h.name for h in HEURISTICS), "greedy-latency")))
     kept = max(2, int(TEST_2_DECISIONS * share))
     full = nodes * (20 if objective == "el" else 30) // 3 if nodes <= MOST_NODES_FILLED else MOST_PODS
     if objective == "el":
         scenario = moving_latency(nodes, full + max(kept, 3), pods=full)
-        found = [Experiment(objective, f"test2-{nodes}", scenario, many if nodes <= 10 else few)]
+        found = [DeepSetsExperiment(objective, f"test2-{nodes}", scenario, many if nodes <= 10 else few)]
         if nodes in PUBLISHED_SIZES:
             both = (objective, "greedy-latency", "oracle")
-            found.append(Experiment(objective, f"published-{nodes}", scenario, both, promised=False, published=True))
+            found.append(
+                DeepSetsExperiment(objective, f"published-{nodes}", scenario, both, promised=False, published=True)
+            )
         return found
     test_2 = replacing(nodes, full + kept, pods=full)
-    found = [Experiment(objective, f"test2-{nodes}", test_2, many if nodes <= 10 else few)]
+    found = [DeepSetsExperiment(objective, f"test2-{nodes}", test_2, many if nodes <= 10 else few)]
     if nodes <= MOST_NODES_FILLED:
         repeats = max(1, int(WAVES * share)) if nodes == 3 else max(1, int(MORE_DECISIONS * share) // full)
-        found.insert(0, Experiment(objective, f"test1-{nodes}", waves(nodes, repeats * full, pods=full), few))
+        found.insert(0, DeepSetsExperiment(objective, f"test1-{nodes}", waves(nodes, repeats * full, pods=full), few))
     return found
 
 
 def run_suite(
-    given: SuiteInput, progress: Progress = silent, *, planned: Sequence[Experiment] | None = None
+    given: SuiteInput, progress: Progress = silent, *, planned: Sequence[DeepSetsExperiment] | None = None
 ) -> SuiteResult:
     """The suite with the weights given, else those of the package; ``given.policies`` empty: all three.
 
@@ -194,7 +198,7 @@ def run_suite(
             values[name][key] = [regret(a, b) for a, b in zip(rewards[name], rewards["oracle"], strict=True)]
     progress(total, total, "done")
     metrics = {
-        name: {key: Metric.of(series) for key, series in entries.items() if not np.isnan(series).any()}
+        name: {key: ResultMetric.of(series) for key, series in entries.items() if not np.isnan(series).any()}
         for name, entries in values.items()
     }
     return SuiteResult(
@@ -222,12 +226,12 @@ def _told(own: OwnReward) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _best(experiment: Experiment, seed: int) -> Rollout:
+def _best(experiment: DeepSetsExperiment, seed: int) -> PlacementRollout:
     """The oracle's run, once for all the weights that are measured one after the other."""
     return roll_out(experiment.scenario, seed, experiment.oracle, experiment.reward)
 
 
-def _play(run: tuple[Experiment, str, int, WeightsFile | None]) -> Rollout:
+def _play(run: tuple[DeepSetsExperiment, str, int, WeightsFile | None]) -> PlacementRollout:
     """One run of an experiment: who decides, the seed, and the weights of one that learned."""
     experiment, name, seed, weights = run
     if name == "oracle":
@@ -246,7 +250,7 @@ def regret(reward: float, best: float) -> float:
     return 1 - reward / best if best else 0.0
 
 
-def _paired(planned: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Metric]]) -> list[Paired]:
+def _paired(planned: Sequence[DeepSetsExperiment], metrics: Mapping[str, Mapping[str, ResultMetric]]) -> list[Paired]:
     """The reward of each policy against kube-default's, where they met."""
     return [
         Paired.of(f"{e.objective}/{e.name}/reward", metrics, a=e.objective, b="kube-default")
@@ -255,7 +259,7 @@ def _paired(planned: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Me
     ]
 
 
-def _goals(planned: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def _goals(planned: Sequence[DeepSetsExperiment], metrics: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     goals: list[Goal] = []
     infeasible = 0.0
     for experiment in planned:
@@ -267,7 +271,7 @@ def _goals(planned: Sequence[Experiment], metrics: Mapping[str, Mapping[str, Met
     return goals
 
 
-def goals_of(experiment: Experiment, metrics: Mapping[str, Metric]) -> list[Goal]:
+def goals_of(experiment: DeepSetsExperiment, metrics: Mapping[str, ResultMetric]) -> list[Goal]:
     """What is promised of an experiment, and what the figures of its policy are."""
     objective, where = experiment.objective, f"{experiment.objective}/{experiment.name}"
     own = {key.rsplit("/", 1)[1]: value for key, value in metrics.items() if key.startswith(f"{where}/")}

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult
 from lab.jobs.clusters import POLLUX, mixed
 from lab.jobs.gavel import ISOLATED_FILE, Isolated
-from lab.jobs.playing import Order, Played, Source, play, quantiles
+from lab.jobs.playing import PlayedRun, RunOrder, WorkloadSource, play, quantiles
 from lab.jobs.workloads import WORKLOADS_FILE
 from lab.suites.suites import SuiteInput
 from lab.traces.cells import rows
-from lab.worlds.training.simulation import Settings
+from lab.worlds.training.simulation import SimulationSettings
 from shared.errors import ConfigError
 from shared.jobs.registry import DRAWS, POLICIES
 
@@ -64,7 +64,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         raise ConfigError(f"--workloads: there are {WORKLOADS[0]} to {WORKLOADS[-1]}; give some of these")
     orders = _orders(given, policies, loads, workloads)
     published = _published(given.files)
-    runs: dict[tuple[str, str, int], list[Played]] = {}
+    runs: dict[tuple[str, str, int], list[PlayedRun]] = {}
     for done, ((load, order), played) in enumerate(
         zip(orders, given.each(play, [one for _, one in orders]), strict=True)
     ):
@@ -72,7 +72,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         progress(done + 1, len(orders), f"{order.policy}, load {load}, workload {order.workload[1]}")
     found = {
         policy: {
-            f"load {load}/{name}": Metric.of([_mean(runs[policy, load, number], name) for number in workloads])
+            f"load {load}/{name}": ResultMetric.of([_mean(runs[policy, load, number], name) for number in workloads])
             for load in loads
             for name in runs[policy, load, workloads[0]][0].figures()
         }
@@ -98,12 +98,12 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
 
 def _goals(
     given: SuiteInput,
-    found: Mapping[str, Mapping[str, Metric]],
+    found: Mapping[str, Mapping[str, ResultMetric]],
     loads: Sequence[str],
     workloads: Sequence[int],
     published: Mapping[tuple[str, int], float],
 ) -> list[Goal]:
-    if given.settings not in (None, Settings()) or given.learned_speeds:
+    if given.settings not in (None, SimulationSettings()) or given.learned_speeds:
         return []
     if given.second_set:
         return ahead_of(found, loads) if set(workloads) == set(WORKLOADS) else []
@@ -112,18 +112,18 @@ def _goals(
 
 def _orders(
     given: SuiteInput, policies: Sequence[str], loads: Sequence[str], workloads: Sequence[int]
-) -> list[tuple[str, Order]]:
+) -> list[tuple[str, RunOrder]]:
     if WORKLOADS_FILE not in given.files:
         raise ConfigError(f"--tables: {WORKLOADS_FILE} is missing; give the folder with Pollux' workloads and tables")
-    source = Source.of(given.files[WORKLOADS_FILE], WORKLOADS_FILE, given.files)
-    cluster, settings = POLLUX, given.settings or Settings()
+    source = WorkloadSource.of(given.files[WORKLOADS_FILE], WORKLOADS_FILE, given.files)
+    cluster, settings = POLLUX, given.settings or SimulationSettings()
     if given.second_set:
         if ISOLATED_FILE not in given.files:
             raise ConfigError(f"--second-set: {ISOLATED_FILE} is missing in --tables; it says how fast other GPUs are")
         cluster = mixed()
         types = frozenset(node.gpu_type for node in cluster.nodes)
         settings = replace(settings, gpu_types=Isolated.parse(given.files[ISOLATED_FILE]).factors(types))
-    order = Order(
+    order = RunOrder(
         source=source,
         workload=("", 0),
         cluster=cluster,
@@ -143,7 +143,7 @@ def _orders(
     ]
 
 
-def _mean(runs: Sequence[Played], name: str) -> float:
+def _mean(runs: Sequence[PlayedRun], name: str) -> float:
     return fmean(played.figures()[name] for played in runs)
 
 
@@ -160,7 +160,7 @@ def _published(files: Mapping[str, str]) -> dict[tuple[str, int], float]:
 
 
 def goals_of(
-    found: Mapping[str, Mapping[str, Metric]],
+    found: Mapping[str, Mapping[str, ResultMetric]],
     loads: Sequence[str],
     workloads: Sequence[int],
     published: Mapping[tuple[str, int], float],
@@ -190,7 +190,7 @@ def goals_of(
     return goals
 
 
-def ahead_of(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str]) -> list[Goal]:
+def ahead_of(found: Mapping[str, Mapping[str, ResultMetric]], loads: Sequence[str]) -> list[Goal]:
     """Ours is not behind the strongest of the others."""
     return [
         Goal.at_most(
@@ -204,7 +204,7 @@ def ahead_of(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str]) ->
     ]
 
 
-def _paired(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str], workloads: int) -> list[Paired]:
+def _paired(found: Mapping[str, Mapping[str, ResultMetric]], loads: Sequence[str], workloads: int) -> list[Paired]:
     if workloads < 2:
         return []
     pairs = [(OURS, "pollux"), (OURS, "sia"), (OURS_FIXED, "tiresias"), (OURS_FIXED, "optimus")]
@@ -217,7 +217,7 @@ def _paired(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str], wor
     ]
 
 
-def _refusals(runs: Mapping[tuple[str, str, int], Sequence[Played]]) -> list[str]:
+def _refusals(runs: Mapping[tuple[str, str, int], Sequence[PlayedRun]]) -> list[str]:
     return [
         f"{policy}, load {load}, workload {number}: {len(played.refused)} decisions refused; {played.refused[0]}"
         for (policy, load, number), several in runs.items()

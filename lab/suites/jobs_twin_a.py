@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from lab.bounds.completion_bound import completion_bound
 from lab.bounds.gpu_bound import BOUND
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
-from lab.jobs.playing import Played
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult
+from lab.jobs.playing import PlayedRun
 from lab.jobs.twin_a import HOUR_S, NODES, PLACES_PER_NODE, SLOT_S, TwinOrder, draw, play_twin
 from lab.suites.suites import SuiteInput, check_used
-from lab.worlds.training.simulation import Settings
+from lab.worlds.training.simulation import SimulationSettings
 from shared.jobs.observation import Policy
 from shared.jobs.policies.learned.dl2 import Dl2
 from shared.jobs.policies.learned.sets import Sets
@@ -48,10 +48,10 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     for name in policies:
         if name not in made:
             POLICIES.entry(name)
-    own = given.settings or Settings()
+    own = given.settings or SimulationSettings()
     plain = TwinOrder(policy="", seed=0, speed_error=own.speed_error, lag_rounds=own.lag_rounds, clock=given.clock)
     worlds = {PLAIN: plain}
-    if own == Settings():
+    if own == SimulationSettings():
         worlds |= {MISTAKEN: replace(plain, speed_error=0.2), UNSEEN: replace(plain, unseen=True)}
     orders = [
         (world, policy, replace(order, policy=made.get(policy, policy), seed=seed))
@@ -61,7 +61,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     ]
     bounded = [(world, seed) for world in (PLAIN, UNSEEN) if given.bound and world in worlds for seed in given.seeds]
     total = len(orders) + len(bounded)
-    runs: dict[tuple[str, str], list[Played]] = {}
+    runs: dict[tuple[str, str], list[PlayedRun]] = {}
     for done, ((world, policy, order), played) in enumerate(
         zip(orders, given.each(play_twin, [one for *_, one in orders]), strict=True)
     ):
@@ -69,7 +69,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         progress(done + 1, total, f"{world}{policy}, seed {order.seed}")
     found = {
         policy: {
-            world + name: Metric.of([one.figures()[name] for one in runs[world, policy]])
+            world + name: ResultMetric.of([one.figures()[name] for one in runs[world, policy]])
             for world in worlds
             for name in runs[world, policy][0].figures()
         }
@@ -80,14 +80,14 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         bounds.setdefault(f"{world}{KPI}", []).append(hours)
         progress(len(orders) + done + 1, total, f"bound, {world}seed {seed}")
     if bounds:
-        found[BOUND] = {name: Metric.of(hours) for name, hours in bounds.items()}
+        found[BOUND] = {name: ResultMetric.of(hours) for name, hours in bounds.items()}
     return SuiteResult(
         suite=NAME,
         command=given.command,
         seeds=tuple(given.seeds),
         policies=found,
         paired=tuple(_paired(found)) if len(given.seeds) > 1 else (),
-        goals=tuple(goals_of(found)) if own == Settings() else (),
+        goals=tuple(goals_of(found)) if own == SimulationSettings() else (),
         notes=(*NOTES, *possible(found), *_refusals(runs)),
     )
 
@@ -99,7 +99,7 @@ def bound_h(order: tuple[str, int]) -> float:
     return completion_bound(jobs, places=NODES * PLACES_PER_NODE, slot_s=SLOT_S) / HOUR_S
 
 
-def possible(found: Mapping[str, Mapping[str, Metric]]) -> list[str]:
+def possible(found: Mapping[str, Mapping[str, ResultMetric]]) -> list[str]:
     """How far below each of the goals' policies any scheduler can be on these seeds; nothing without a bound."""
     if BOUND not in found:
         return []
@@ -114,7 +114,7 @@ def possible(found: Mapping[str, Mapping[str, Metric]]) -> list[str]:
     return notes
 
 
-def goals_of(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def goals_of(found: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     """What is promised of ours beside DRF and Optimus, and how long a decision may take."""
     goals = []
     for other, wanted in BELOW_PERCENT.items():
@@ -128,12 +128,12 @@ def goals_of(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
     return goals
 
 
-def _paired(found: Mapping[str, Mapping[str, Metric]]) -> list[Paired]:
+def _paired(found: Mapping[str, Mapping[str, ResultMetric]]) -> list[Paired]:
     pairs = [(name, other) for name in LEARNED for other in ("drf", "optimus", "marginal")]
     return [Paired.of(KPI, found, a=ours, b=other) for ours, other in pairs if ours in found and other in found]
 
 
-def _refusals(runs: Mapping[tuple[str, str], list[Played]]) -> list[str]:
+def _refusals(runs: Mapping[tuple[str, str], list[PlayedRun]]) -> list[str]:
     return [
         f"{world}{policy}: {len(played.refused)} decisions refused; {played.refused[0]}"
         for (world, policy), several in runs.items()

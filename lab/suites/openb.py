@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from lab.bounds.gpu_bound import BOUND, GpuProgramme, gpu_bound, metrics_of_bounds
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult
 from lab.evaluation.seeds import TEST_SEEDS
 from lab.suites.suites import SuiteInput
 from lab.traces.gpu_trace import parse_gpu_nodes
@@ -21,7 +21,7 @@ from lab.worlds.placement.trace_run import POLICIES, metrics_of, play, trace_on
 from shared.errors import ConfigError
 from shared.policy.frag.power_policy import POWER
 from shared.policy.frag.value import NAME as FRAG
-from shared.policy.rehearsal.rehearsal import Trace, rehearse
+from shared.policy.rehearsal.rehearsal import RehearsalTrace, rehearse
 
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST_PREFIX, POD_LIST_SUFFIX = "openb_pod_list_", ".csv"
@@ -83,7 +83,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     traces = read_traces(given.files)
     weights = given.learned([FRAG] if FRAG in policies else []).get(FRAG)
     total, done = len(traces) * (len(policies) + given.bound) * len(given.seeds), 0
-    found: dict[str, dict[str, Metric]] = {policy: {} for policy in policies}
+    found: dict[str, dict[str, ResultMetric]] = {policy: {} for policy in policies}
     notes = [*NOTES, BOUND_NOTE] if given.bound else [*NOTES]
     for name, trace in traces.items():
         for policy in policies:
@@ -121,7 +121,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     )
 
 
-def read_traces(files: Mapping[str, str]) -> dict[str, Trace]:
+def read_traces(files: Mapping[str, str]) -> dict[str, RehearsalTrace]:
     """The traces among ``files`` by short name. ``ConfigError`` when the node list or every pod list is missing."""
     if NODE_LIST not in files:
         raise ConfigError(f"--trace-dir: {NODE_LIST} is missing; give the folder with the openb trace")
@@ -135,7 +135,9 @@ def read_traces(files: Mapping[str, str]) -> dict[str, Trace]:
     }
 
 
-def goals_of(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: tuple[int, ...]) -> list[Goal]:
+def goals_of(
+    found: Mapping[str, Mapping[str, ResultMetric]], traces: tuple[str, ...], seeds: tuple[int, ...]
+) -> list[Goal]:
     """Gate 0, the promises of ``frag``, and that it is nowhere below FGD; those that the policies run allow."""
     goals: list[Goal] = []
     test = seeds == TEST_SEEDS
@@ -160,7 +162,7 @@ def goals_of(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...],
     return goals
 
 
-def power_goals(found: Mapping[str, Mapping[str, Metric]], trace: str) -> list[Goal]:
+def power_goals(found: Mapping[str, Mapping[str, ResultMetric]], trace: str) -> list[Goal]:
     """What ``power`` is to save beside ``frag``, and at which price."""
     ours, theirs = found[POWER], found[FRAG]
     saved = 100 * (1 - ours[f"{trace}/{DRAW}"].mean / theirs[f"{trace}/{DRAW}"].mean)
@@ -171,7 +173,7 @@ def power_goals(found: Mapping[str, Mapping[str, Metric]], trace: str) -> list[G
     ]
 
 
-def _paired(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: int) -> list[Paired]:
+def _paired(found: Mapping[str, Mapping[str, ResultMetric]], traces: tuple[str, ...], seeds: int) -> list[Paired]:
     if FRAG not in found or seeds < 2:
         return []
     others = [policy for policy in found if policy not in (FRAG, BOUND)]

@@ -15,7 +15,7 @@ from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from lab.environments.own_reward import OwnReward
-    from lab.worlds.training.simulation import Settings
+    from lab.worlds.training.simulation import SimulationSettings
     from shared.policy.weights import WeightsFile
 
 
@@ -47,7 +47,7 @@ class SuiteInput:
     each: Each = map
     loads: Sequence[str] = ()
     workloads: Sequence[int] = ()
-    settings: Settings | None = None
+    settings: SimulationSettings | None = None
     second_set: bool = False
     """Of the jobs suite: NCF replaced by CIFAR10, on a cluster of mixed GPUs."""
     learned_speeds: bool = False

@@ -16,8 +16,8 @@ from statistics import fmean
 import numpy as np
 
 from lab.environments.thesis import EpisodeResult, NodeFault, ThesisSettings
-from lab.evaluation.deciders.thesis import Clock, Decider, Tally, clairvoyant, greedy, policy_decider
-from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from lab.evaluation.deciders.thesis import Clock, Decider, DecisionTally, clairvoyant, greedy, policy_decider
+from lab.evaluation.results import Goal, Paired, Progress, ResultMetric, SuiteResult, silent
 from lab.suites.suites import SuiteInput
 from lab.worlds.placement.thesis_session import Session
 from shared.errors import ConfigError
@@ -63,7 +63,7 @@ POLICIES = (*LEARNED, *HEURISTICS, *BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ThesisCondition:
     """A column: how episodes differ from the experiment as fixed, and for whom it is run."""
 
     name: str
@@ -78,18 +78,21 @@ _ANY_SIZE = ("marl-dqn", "kube-default", "greedy")
 _FAULT = NodeFault(node=0, at_s=150.0, for_s=120.0)
 
 CONDITIONS = (
-    Condition("", ThesisSettings()),
-    *(Condition(f"lag {lag_s:g} s/", ThesisSettings(lag_s=lag_s), only=_COMPARED[:2]) for lag_s in (30.0, 75.0, 150.0)),
-    Condition("noise 10 %/", ThesisSettings(noise=0.1), only=_COMPARED[:2]),
-    Condition("lag 75 s, noise 10 %/", ThesisSettings(lag_s=75.0, noise=0.1), only=_COMPARED[:2]),
-    Condition("no measurements/", ThesisSettings(), metrics=False, only=_COMPARED[:2]),
-    Condition("node 1 dies/", ThesisSettings(faults=(_FAULT,)), only=_COMPARED),
-    Condition("100 nodes/", ThesisSettings(nodes=100), only=_ANY_SIZE, workloads=("uniform",)),
+    ThesisCondition("", ThesisSettings()),
+    *(
+        ThesisCondition(f"lag {lag_s:g} s/", ThesisSettings(lag_s=lag_s), only=_COMPARED[:2])
+        for lag_s in (30.0, 75.0, 150.0)
+    ),
+    ThesisCondition("noise 10 %/", ThesisSettings(noise=0.1), only=_COMPARED[:2]),
+    ThesisCondition("lag 75 s, noise 10 %/", ThesisSettings(lag_s=75.0, noise=0.1), only=_COMPARED[:2]),
+    ThesisCondition("no measurements/", ThesisSettings(), metrics=False, only=_COMPARED[:2]),
+    ThesisCondition("node 1 dies/", ThesisSettings(faults=(_FAULT,)), only=_COMPARED),
+    ThesisCondition("100 nodes/", ThesisSettings(nodes=100), only=_ANY_SIZE, workloads=("uniform",)),
 )
 
 
 def run_suite(
-    given: SuiteInput, progress: Progress = silent, *, conditions: Sequence[Condition] = CONDITIONS
+    given: SuiteInput, progress: Progress = silent, *, conditions: Sequence[ThesisCondition] = CONDITIONS
 ) -> SuiteResult:
     """The suite on the seeds given; no ``clock``: decisions are not timed.
 
@@ -108,7 +111,7 @@ def run_suite(
         for name in wanted
         if name in condition.only
     ]
-    found: dict[str, dict[str, Metric]] = {name: {} for name in wanted}
+    found: dict[str, dict[str, ResultMetric]] = {name: {} for name in wanted}
     infeasible: dict[str, list[int]] = {name: [0] * len(seeds) for name in wanted}
     for done, (condition, workload, name) in enumerate(jobs):
         progress(done, len(jobs), f"{name}, {workload}, {condition.name.rstrip('/') or 'as fixed'}")
@@ -118,11 +121,11 @@ def run_suite(
         for index, (_, tally) in enumerate(episodes):
             infeasible[name][index] += tally.infeasible + tally.unusable
     for name in wanted:
-        found[name]["infeasible or unusable"] = Metric.of(infeasible[name])
+        found[name]["infeasible or unusable"] = ResultMetric.of(infeasible[name])
     if clock is not None and "marl-dqn" in wanted:
         progress(len(jobs), len(jobs), f"marl-dqn, decision time at {MANY_NODES} nodes")
         times = [_p99_ms(_many(seed, clock, makers)) for seed in seeds]
-        found["marl-dqn"]["decision p99 ms, 1000 nodes"] = Metric.of(times)
+        found["marl-dqn"]["decision p99 ms, 1000 nodes"] = ResultMetric.of(times)
     return SuiteResult(
         suite=SUITE,
         command=given.command,
@@ -147,13 +150,13 @@ def episode(
     name: str,
     workload: str,
     seed: int,
-    condition: Condition,
+    condition: ThesisCondition,
     clock: Clock | None = None,
     *,
     makers: Mapping[str, Make] = HEURISTICS,
-) -> tuple[EpisodeResult, Tally]:
+) -> tuple[EpisodeResult, DecisionTally]:
     """One policy's episode of one seed, the policy made by ``makers``."""
-    tally = Tally()
+    tally = DecisionTally()
     session = Session.of(workload, seed, condition.settings, metrics=condition.metrics)
     decide, rng = _decider(name, session, tally, clock, makers), np.random.default_rng(seed)
     while not session.over:
@@ -161,31 +164,33 @@ def episode(
     return session.env.result(), tally
 
 
-def _decider(name: str, session: Session, tally: Tally, clock: Clock | None, makers: Mapping[str, Make]) -> Decider:
+def _decider(
+    name: str, session: Session, tally: DecisionTally, clock: Clock | None, makers: Mapping[str, Make]
+) -> Decider:
     return BOUNDS[name] if name in BOUNDS else policy_decider(makers[name](session.store), tally, clock)
 
 
 def _metrics(
-    workload: str, condition: Condition, episodes: Sequence[tuple[EpisodeResult, Tally]], *, timed: bool
-) -> dict[str, Metric]:
+    workload: str, condition: ThesisCondition, episodes: Sequence[tuple[EpisodeResult, DecisionTally]], *, timed: bool
+) -> dict[str, ResultMetric]:
     prefix = f"{workload}/{condition.name}"
     metrics = {
-        f"{prefix}imbalance": Metric.of([result.imbalance for result, _ in episodes]),
-        f"{prefix}completed work": Metric.of([result.completed_work for result, _ in episodes]),
+        f"{prefix}imbalance": ResultMetric.of([result.imbalance for result, _ in episodes]),
+        f"{prefix}completed work": ResultMetric.of([result.completed_work for result, _ in episodes]),
     }
     if not condition.name:
         metrics |= {
-            f"{prefix}cpu utilisation": Metric.of([result.cpu for result, _ in episodes]),
-            f"{prefix}all rejected": Metric.of([tally.all_rejected for _, tally in episodes]),
+            f"{prefix}cpu utilisation": ResultMetric.of([result.cpu for result, _ in episodes]),
+            f"{prefix}all rejected": ResultMetric.of([tally.all_rejected for _, tally in episodes]),
         }
         if timed and all(tally.cpu_s for _, tally in episodes):
-            metrics[f"{prefix}decision p99 ms"] = Metric.of([_p99_ms(tally.cpu_s) for _, tally in episodes])
+            metrics[f"{prefix}decision p99 ms"] = ResultMetric.of([_p99_ms(tally.cpu_s) for _, tally in episodes])
     return metrics
 
 
 def _many(seed: int, clock: Clock, makers: Mapping[str, Make]) -> list[float]:
     """CPU seconds of the first decisions at 1,000 nodes."""
-    tally = Tally()
+    tally = DecisionTally()
     session = Session.of("uniform", seed, ThesisSettings(nodes=MANY_NODES))
     decide, rng = _decider("marl-dqn", session, tally, clock, makers), np.random.default_rng(seed)
     while len(tally.cpu_s) < TIMED_DECISIONS:
@@ -197,7 +202,7 @@ def _p99_ms(cpu_s: Sequence[float]) -> float:
     return float(np.quantile(cpu_s, 0.99)) * 1e3
 
 
-def _paired(found: Mapping[str, Mapping[str, Metric]]) -> tuple[Paired, ...]:
+def _paired(found: Mapping[str, Mapping[str, ResultMetric]]) -> tuple[Paired, ...]:
     if "marl-dqn" not in found:
         return ()
     return tuple(
@@ -208,7 +213,7 @@ def _paired(found: Mapping[str, Mapping[str, Metric]]) -> tuple[Paired, ...]:
     )
 
 
-def _goals(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def _goals(found: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     goals: list[Goal] = []
     for workload in WORKLOADS:
         goals += _balance_goals(found, workload)
@@ -227,7 +232,7 @@ def _goals(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
     return goals
 
 
-def _balance_goals(found: Mapping[str, Mapping[str, Metric]], workload: str) -> list[Goal]:
+def _balance_goals(found: Mapping[str, Mapping[str, ResultMetric]], workload: str) -> list[Goal]:
     metric, work = f"{workload}/imbalance", f"{workload}/completed work"
     ours = found.get("marl-dqn", {}).get(metric)
     if ours is None:

@@ -24,7 +24,7 @@ FILL = 0.85
 T = TypeVar("T")
 
 
-class Draws(Protocol):
+class TraceDraws(Protocol):
     """What of ``random.Random`` is used here."""
 
     def choice(self, among: Sequence[T], /) -> T:
@@ -68,7 +68,7 @@ POD_SHAPES = (
 """Weight, then the choices of a pod: milli-cores, MiB, devices, thousandths of each."""
 
 
-def make_trace(rng: Draws, *, nodes: int, pods: int) -> tuple[str, str]:
+def make_trace(rng: TraceDraws, *, nodes: int, pods: int) -> tuple[str, str]:
     """(node list, pod list) as CSV. Fewer pods than asked for where more would fill the nodes beyond ``FILL``.
 
     ``ConfigError``: more than anybody would read.

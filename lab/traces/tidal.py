@@ -66,7 +66,7 @@ class Tide:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TracedJob:
     """An offline job: ``workers`` that each ask for so much, for ``seconds`` while all of them run."""
 
     seconds: float
@@ -105,12 +105,12 @@ class JobDraw:
             raise ConfigError(f"{JOBS}: it has no job of at most {most_workers} workers; give the trace itself")
         self._rng = np.random.default_rng([seed, JOBS_STREAM, gpus])
 
-    def __next__(self) -> Job:
+    def __next__(self) -> TracedJob:
         row = int(self._rows[self._rng.integers(len(self._rows))])
         cpu, memory = self._shapes[int(self._rng.integers(len(self._shapes)))].tolist()
         seconds = float(np.clip(self._trace.lengths[row], LEAST_JOB_S, MOST_JOB_S))
         parts = -(-cpu // self._most_millis) if self._most_millis else 1
-        return Job(seconds, int(self._trace.workers[row]) * parts, self._gpus, cpu // parts, memory // parts)
+        return TracedJob(seconds, int(self._trace.workers[row]) * parts, self._gpus, cpu // parts, memory // parts)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shared.errors import ConfigError
-from twin.model.usage import LIMITS_ANNOTATION, TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import LIMITS_ANNOTATION, TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, UsageNow, UsageProfile
 
 MIB = 1024 * 1024
 PODS = 105
@@ -22,10 +22,10 @@ RANDOM_GAP_SD_S = 2.0
 DURATION_S = 270.0
 DURATION_SPREAD = 0.2
 
-KINDS: dict[str, Usage] = {
-    "cpu": Usage(cpu_millis=300, memory_bytes=40 * MIB),
-    "net": Usage(cpu_millis=50, memory_bytes=20 * MIB, network_bits_per_s=400_000),
-    "disk": Usage(cpu_millis=80, memory_bytes=120 * MIB, disk_write_bytes_per_s=500_000),
+KINDS: dict[str, UsageNow] = {
+    "cpu": UsageNow(cpu_millis=300, memory_bytes=40 * MIB),
+    "net": UsageNow(cpu_millis=50, memory_bytes=20 * MIB, network_bits_per_s=400_000),
+    "disk": UsageNow(cpu_millis=80, memory_bytes=120 * MIB, disk_write_bytes_per_s=500_000),
 }
 
 NODE_LIMITS_JSON = '{"disk":10000000,"net":10000000}'
@@ -34,7 +34,7 @@ NODE_LIMITS_JSON = '{"disk":10000000,"net":10000000}'
 Json = dict[str, Any]
 
 
-class Rng(Protocol):
+class WorkloadRng(Protocol):
     """What of ``random.Random`` a workload draws from."""
 
     def random(self) -> float:
@@ -55,7 +55,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnPod:
     """One draw of a workload: when it comes, a key of ``KINDS``, how long it runs."""
 
     at_s: float
@@ -63,7 +63,7 @@ class Drawn:
     duration_s: float
 
 
-def draws(name: str, rng: Rng, *, count: int = PODS) -> list[Drawn]:
+def draws(name: str, rng: WorkloadRng, *, count: int = PODS) -> list[DrawnPod]:
     """The workload ``uniform`` or ``random`` as numbers, in order of arrival. Any other name: ``ConfigError``."""
     gaps: dict[str, Callable[[], float]] = {
         "uniform": lambda: GAP_S,
@@ -79,12 +79,12 @@ def draws(name: str, rng: Rng, *, count: int = PODS) -> list[Drawn]:
         if number:
             at_s += gaps[name]()
         duration_s = DURATION_S * (1.0 + DURATION_SPREAD * (2.0 * rng.random() - 1.0))
-        result.append(Drawn(at_s, kind, duration_s))
+        result.append(DrawnPod(at_s, kind, duration_s))
     return result
 
 
 def arrivals(
-    name: str, rng: Rng, *, count: int = PODS, scheduler_name: str = "conclave", namespace: str = "default"
+    name: str, rng: WorkloadRng, *, count: int = PODS, scheduler_name: str = "conclave", namespace: str = "default"
 ) -> list[Arrival]:
     """The same draws as pods to be created. Any name but ``uniform`` and ``random``: ``ConfigError``."""
     return [
@@ -102,7 +102,7 @@ def arrivals(
     ]
 
 
-def _shuffle(items: list[str], rng: Rng) -> None:
+def _shuffle(items: list[str], rng: WorkloadRng) -> None:
     # Fisher-Yates by rng.random() alone: the order of a seed does not depend on how a library shuffles.
     for last in range(len(items) - 1, 0, -1):
         other = int(rng.random() * (last + 1))
@@ -119,7 +119,7 @@ def stress_pod(
         scheduler_name=scheduler_name,
         namespace=namespace,
         labels={"app": f"stress-{kind}"},
-        annotations={USAGE_ANNOTATION: Profile(((0, KINDS[kind]),), duration_s).to_json()},
+        annotations={USAGE_ANNOTATION: UsageProfile(((0, KINDS[kind]),), duration_s).to_json()},
     )
 
 

@@ -34,7 +34,7 @@ from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord
 
 if TYPE_CHECKING:
-    from services.agent.sensors.sensing import Sensing
+    from services.agent.sensors.sensing import AgentSensing
 
 
 async def main(service: Service, settings: AgentSettings) -> None:
@@ -118,7 +118,7 @@ async def _in_thread(thread: LeaseThread, watch: Coroutine[Any, Any, None]) -> N
 
 def _sensing(
     runtime: Runtime[AgentSettings], record: AgentRecord, core: AgentCore
-) -> AbstractAsyncContextManager[Sensing]:
+) -> AbstractAsyncContextManager[AgentSensing]:
     """What measures the node. Its modules are read only by agents that have one."""
     from services.agent.sensors.reporting import Self
     from services.agent.sensors.sensing import opened_sensing
@@ -127,7 +127,7 @@ def _sensing(
     return opened_sensing(runtime.settings, runtime.client, who, url=runtime.url, term=lambda: core.term)
 
 
-def _follow_leader(runtime: Runtime[AgentSettings], thread: LeaseThread, sensing: Sensing) -> None:
+def _follow_leader(runtime: Runtime[AgentSettings], thread: LeaseThread, sensing: AgentSensing) -> None:
     """Measure, and tell whoever leads."""
     main_loop = asyncio.get_running_loop()
     watch = follow_leader(

@@ -20,7 +20,7 @@ from shared.errors import ConfigError, StoreError, WireError
 from shared.model.unit import cause_id
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
@@ -115,7 +115,7 @@ class AgentShell:
             leads = await self._read_term()
         except (StoreError, ConfigError) as error:  # ConfigError: the lease thread is not up yet
             log.warning("term_unconfirmed", term=term, error=error)
-            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
+            raise RequestRefused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
         if term != leads:
             log.warning("term_forged", term=term, leads=leads)
             raise WireError(f"term {term} does not lead; etcd says {leads}", code="stale_term")

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from services.autoscaler.core.events import KINDS
-from services.autoscaler.core.state import Stats
+from services.autoscaler.core.state import ScalerStats
 from services.autoscaler.core.telling import DESIGN_DUE
-from services.autoscaler.shell import Shell
+from services.autoscaler.shell import ScalerShell
 from shared.autoscaling.safety.chain import SAFEGUARDS
-from shared.model.autoscaler import Mode
+from shared.model.autoscaler import ScalerMode
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.leading import Face
 from shared.runtime.lease.leadership import leadership_figures
@@ -21,7 +21,7 @@ STALE_AFTER = 3
 """Decisions left out in a row after which an object counts as undecided."""
 
 
-class Admin(Face[Shell]):
+class ScalerAdmin(Face[ScalerShell]):
     """Routes and figures of this process; its term's parts are the shell."""
 
     def routes(self) -> tuple[FiguresRoute, ...]:
@@ -33,7 +33,7 @@ class Admin(Face[Shell]):
         metrics.figure("autoscaler", self.stats)
         metrics.leader("autoscaler", lambda: self.term > 0)
         objects = metrics.gauge("autoscalers", "ResilientAutoscaler objects by mode", ["mode"])
-        for mode in Mode:
+        for mode in ScalerMode:
             objects.labels(mode.value).set_function(partial(self._in_mode, mode))
         for condition in ("Ready", "Acting", "MetricsGood", "ForeignWriter", "PolicySound", DESIGN_DUE):
             name = {
@@ -58,7 +58,7 @@ class Admin(Face[Shell]):
         names = [name for name, _ in SAFEGUARDS if name != "rates"] + ["rate-up", "rate-down"]
         for safeguard in names:
             changed.labels(safeguard).set_function(partial(self._changed_by, safeguard))
-        for field in dataclasses.fields(Stats):
+        for field in dataclasses.fields(ScalerStats):
             if field.name != "safeguards":
                 metrics.counter_of(
                     f"autoscaler_{field.name}_total",
@@ -100,7 +100,7 @@ class Admin(Face[Shell]):
     def _changed_by(self, safeguard: str) -> float:
         return float(self.parts.core.state.stats.safeguards.get(safeguard, 0)) if self.parts is not None else 0.0
 
-    def _in_mode(self, mode: Mode) -> float:
+    def _in_mode(self, mode: ScalerMode) -> float:
         if self.parts is None:
             return 0.0
         return float(sum(1 for one in self.parts.core.state.objects.values() if one.scaler.mode is mode))

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from services.autoscaler.admin import Admin
+from services.autoscaler.admin import ScalerAdmin
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.io.follow import NEEDED, silences, sources
-from services.autoscaler.io.reads import Kinds, Reads
+from services.autoscaler.io.reads import Reads, ServedKinds
 from services.autoscaler.io.weights import PolicyFiles
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from services.autoscaler.settings import AutoscalerSettings
-from services.autoscaler.shell import Shell
+from services.autoscaler.shell import ScalerShell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.prometheus import PrometheusClient
 from shared.kube.autoscaling import AUTOSCALERS
@@ -34,13 +34,13 @@ from shared.runtime.process.service import Service, boottime
 
 async def main(service: Service, settings: AutoscalerSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    async with on_cluster(service, settings, "autoscaler", lambda run, _: Admin(run.id)) as (runtime, api, admin):
+    async with on_cluster(service, settings, "autoscaler", lambda run, _: ScalerAdmin(run.id)) as (runtime, api, admin):
         await serve(runtime, admin, api, ready=runtime.ready)
 
 
 async def serve(
     runtime: Runtime[AutoscalerSettings],
-    admin: Admin,
+    admin: ScalerAdmin,
     api: KubeClient,
     *,
     ready: Callable[[], None],
@@ -51,7 +51,7 @@ async def serve(
         prometheus = await _prometheus(runtime.settings, stack)
         await stand(
             runtime, admin, partial(_begin, runtime, api, prometheus), key=runtime.keys.autoscaler_leader,
-            role="autoscaler", ready=ready, drain=Shell.drain, thread=thread,
+            role="autoscaler", ready=ready, drain=ScalerShell.drain, thread=thread,
         )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ async def _begin(
     prometheus: PrometheusClient | None,
     term: int,
     leadership: Leadership,
-) -> Begun[Shell]:
+) -> Begun[ScalerShell]:
     """One term: everything is listed anew, then objects are decided until the term ends."""
     settings, keys, store = runtime.settings, runtime.keys, runtime.store
     needed = await asyncio.gather(*(api.may_list(kind) for kind in NEEDED))
@@ -82,11 +82,11 @@ async def _begin(
     read_s, write_s = settings.read_timeout_ms / 1000, settings.write_timeout_ms / 1000
     policies = PolicyFiles(settings.weights_dir).make
     core = AutoscalerCore(term, settings.scaler_core(), policies, now=boottime(), stopwatch=time.thread_time)
-    shell = Shell(
+    shell = ScalerShell(
         core, clock=boottime, leadership=leadership, validate=settings.validate,
         turn_ms=runtime.metrics.quantiles("turn_ms"),
     )  # fmt: skip
-    kinds, watches = Kinds(api, read_s), sources(api, shell.post)
+    kinds, watches = ServedKinds(api, read_s), sources(api, shell.post)
     shell.connect(
         Reads(
             api,

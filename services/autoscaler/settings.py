@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from services.autoscaler.core.state import CoreSettings
+from services.autoscaler.core.state import ScalerCoreSettings
 from shared.ports import MAX_TXN_OPS
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.process import check_prometheus
@@ -49,9 +49,9 @@ class AutoscalerSettings(LeaderSettings):
         super().__post_init__()
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
 
-    def scaler_core(self) -> CoreSettings:
+    def scaler_core(self) -> ScalerCoreSettings:
         """What the core is told."""
-        return CoreSettings(
+        return ScalerCoreSettings(
             decide_every_s=self.decide_every_s,
             most_rounds=self.max_rounds,
             record_every_s=self.record_every_s,

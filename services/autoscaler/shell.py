@@ -7,16 +7,25 @@ from collections.abc import Mapping, Sequence
 
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.core.events import Event
-from services.autoscaler.core.instructions import Announce, Commit, Forget, Instruction, ReadRound, Sweep, Tell, Write
+from services.autoscaler.core.instructions import (
+    Announce,
+    CommitRecord,
+    Forget,
+    Instruction,
+    ReadRound,
+    Sweep,
+    TellStatus,
+    Write,
+)
 from services.autoscaler.io.reads import Reads
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from shared.errors import InvalidState
 from shared.ports import Clock
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 
 
-class Shell(LeaderShell[Event, Instruction]):
+class ScalerShell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
@@ -26,7 +35,7 @@ class Shell(LeaderShell[Event, Instruction]):
         clock: Clock,
         leadership: Validity | None,
         validate: bool = False,
-        turn_ms: Quantiles | None = None,
+        turn_ms: ReservoirQuantiles | None = None,
     ) -> None:
         super().__init__(self._handle_all, clock, leadership, term=core.state.term)
         self.core = core
@@ -81,11 +90,11 @@ class Shell(LeaderShell[Event, Instruction]):
             case ReadRound():
                 if not self.draining:
                     self.start(self._round(instruction))
-            case Commit():
+            case CommitRecord():
                 self.start(self._store_writes.commit(instruction))
             case Write():
                 self.start(self._api_writes.write(instruction))
-            case Tell():
+            case TellStatus():
                 self.start(self._api_writes.tell(instruction))
             case Announce():
                 self.start(self._api_writes.announce(instruction))

@@ -12,12 +12,12 @@ from typing import Any
 
 from prometheus_client import Histogram
 
-from services.binder.core.state import Stats
+from services.binder.core.state import BinderStats
 from services.binder.metrics import DeviceMetrics
-from services.binder.shell import Shell
+from services.binder.shell import BinderShell
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.leading import Face
 from shared.runtime.lease.leadership import leadership_figures
 from shared.runtime.observe.metrics import Metrics
@@ -27,7 +27,7 @@ from shared.wire.messages import Plan, PlanResult
 COORDINATOR = frozenset({"coordinator"})
 
 
-class Admin(Face[Shell]):
+class BinderAdmin(Face[BinderShell]):
     """Routes and figures of this process; its term's parts are the shell."""
 
     def __init__(self, service_id: str, shard: str, profile: str = "conclave") -> None:
@@ -55,7 +55,7 @@ class Admin(Face[Shell]):
         already, or it was told again (had no effect); ``leadership_lost``.
         """
         if self.parts is None:
-            raise Refused("another binder leads this shard", code="not_leader")
+            raise RequestRefused("another binder leads this shard", code="not_leader")
         return await self.parts.submit(plan)
 
     def register(self, metrics: Metrics) -> None:
@@ -65,7 +65,7 @@ class Admin(Face[Shell]):
         self.device_metrics = DeviceMetrics(metrics, profile=self.profile)
         metrics.leader("binder", lambda: self.term > 0)
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
-        for field in dataclasses.fields(Stats):
+        for field in dataclasses.fields(BinderStats):
             metrics.gauge_of(
                 f"binder_{field.name}",
                 f"{field.name.replace('_', ' ').capitalize()} in this term",

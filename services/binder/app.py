@@ -16,11 +16,11 @@ from contextlib import aclosing
 from functools import partial
 from random import Random
 
-from services.binder.admin import Admin
+from services.binder.admin import BinderAdmin
 from services.binder.core.core import BinderCore
 from services.binder.core.events import ShardsSeen
 from services.binder.settings import BinderSettings
-from services.binder.shell import Shell
+from services.binder.shell import BinderShell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import BINDER_KINDS, RESERVATION_KIND
@@ -48,15 +48,15 @@ async def main(service: Service, settings: BinderSettings) -> None:
         await serve(runtime, admin, api, watches, ready=runtime.ready)
 
 
-def admin_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> Admin:
+def admin_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> BinderAdmin:
     """The binder's face of the process."""
     plugins_of(runtime.settings.plugins).follow(runtime.health.note)
-    return Admin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
+    return BinderAdmin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
 
 
 async def serve(
     runtime: Runtime[BinderSettings],
-    admin: Admin,
+    admin: BinderAdmin,
     api: KubeClient,
     watches: Watches,
     *,
@@ -74,7 +74,7 @@ async def serve(
         key=runtime.keys.binder_leader(settings.shard),
         role="binder",
         ready=ready,
-        drain=Shell.drain,
+        drain=BinderShell.drain,
         plugins=plugins_of(settings.plugins).titles + profile_titles(settings.served()),
         thread=thread,
         on_leader=watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by),
@@ -109,14 +109,14 @@ def _heir(runtime: Runtime[BinderSettings], watches: Watches) -> Heir[BinderCore
 
 async def _begin(
     runtime: Runtime[BinderSettings],
-    admin: Admin,
+    admin: BinderAdmin,
     api: KubeClient,
     watches: Watches,
     heir: Heir[BinderCore],
     failpoints: Failpoints,
     term: int,
     leadership: Leadership,
-) -> Begun[Shell]:
+) -> Begun[BinderShell]:
     """One term: all is learned, unless an heir has, intents are resolved, then plans are bound until the term ends."""
     settings, keys, metrics, store = runtime.settings, runtime.keys, runtime.metrics, runtime.store
     shards = await read_shards(store, keys)
@@ -125,7 +125,7 @@ async def _begin(
     learned = heir.take(shards)
     core = learned or _core(term, runtime, shards)
     core.lead(term, epoch=time.time() - boottime())
-    shell = Shell(
+    shell = BinderShell(
         core,
         store=store,
         api=api,

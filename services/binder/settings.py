@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import SchedulerName, Standby
@@ -60,9 +60,9 @@ class BinderSettings(LeaderSettings):
         scores = plugins_of(self.plugins).profile.scores
         return profiles_of(self.profiles, tuple(one.name for one in scores))
 
-    def binder_core(self) -> CoreSettings:
+    def binder_core(self) -> BinderCoreSettings:
         """What the core is told."""
-        return CoreSettings(
+        return BinderCoreSettings(
             scheduler_name=self.scheduler_name,
             profiles=self.served(),
             profile=plugins_of(self.plugins).profile,

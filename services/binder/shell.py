@@ -13,19 +13,19 @@ from prometheus_client import Histogram
 from services.binder.core.core import EVENTS_PER_TURN, BinderCore
 from services.binder.core.events import Event, PlanReceived
 from services.binder.core.instructions import (
-    Answer,
     Bind,
     Commit,
     Evict,
-    FreeClaim,
     Instruction,
     ListIntents,
     ListPods,
     LookUp,
     MarkPod,
     PatchObject,
+    PlanAnswer,
     ReadPod,
     Refuse,
+    ReleaseClaim,
     WriteClaim,
 )
 from services.binder.io.api_calls import ApiCalls
@@ -33,22 +33,22 @@ from services.binder.io.store_calls import StoreCalls
 from services.binder.metrics import DeviceMetrics
 from shared.errors import LeadershipLost, StoreError
 from shared.ports import Clock, KubeApi, Store
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.hops import Hops
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from shared.wire.messages import Plan, PlanResult
 
 
-class Shell(LeaderShell[Event, Instruction]):
+class BinderShell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
         self, core: BinderCore, *, store: Store, api: KubeApi, keys: Keys, shard: str, leadership: Validity,
-        clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
-        commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
+        clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: ReservoirQuantiles | None = None,
+        commit_ms: ReservoirQuantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
         device_metrics: DeviceMetrics | None = None,
     ) -> None:  # fmt: skip
         super().__init__(core.handle_all, clock, leadership, term=core.state.term, most_events=EVENTS_PER_TURN)
@@ -60,7 +60,7 @@ class Shell(LeaderShell[Event, Instruction]):
             keys=keys,
             shard=shard,
             failpoints=failpoints,
-            commit_ms=commit_ms if commit_ms is not None else Quantiles(),
+            commit_ms=commit_ms if commit_ms is not None else ReservoirQuantiles(),
             log=self.log,
             hops=hops,
         )
@@ -70,7 +70,7 @@ class Shell(LeaderShell[Event, Instruction]):
             leadership=leadership,
             failpoints=failpoints,
             bind_timeout_s=bind_timeout_s,
-            bind_ms=bind_ms if bind_ms is not None else Quantiles(),
+            bind_ms=bind_ms if bind_ms is not None else ReservoirQuantiles(),
             bind_seconds=bind_seconds,
             claim_created=device_metrics.created if device_metrics is not None else lambda _: None,
             log=self.log,
@@ -84,11 +84,12 @@ class Shell(LeaderShell[Event, Instruction]):
         self.draining = False
 
     async def submit(self, plan: Plan) -> PlanResult:
-        """The plan's results. Refused: ``Refused`` with a stable code; ``LeadershipLost`` (503): outcome unknown."""
+        """The plan's results. Refused: ``RequestRefused`` with a stable code; ``LeadershipLost`` (503): outcome
+        unknown."""
         if plan.term > self.core.coordinator_term:
             await self._confirm(plan.term)
         if self.draining:
-            raise Refused("this binder is stopping", code="not_ready")
+            raise RequestRefused("this binder is stopping", code="not_ready")
         if self.over:
             raise LeadershipLost("this binder leads no more")
         self._request_id += 1
@@ -111,10 +112,10 @@ class Shell(LeaderShell[Event, Instruction]):
             leads = await self.store_calls.coordinator_term()
         except StoreError as error:
             self.log.warning("term_unconfirmed", coordinator_term=term, error=error)
-            raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
+            raise RequestRefused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
         if term != leads:
             self.log.warning("term_forged", coordinator_term=term, leads=leads)
-            raise Refused(f"term {term} does not lead; etcd says {leads}", code="stale_term")
+            raise RequestRefused(f"term {term} does not lead; etcd says {leads}", code="stale_term")
 
     async def run(self) -> None:
         """Eternal; raises what ends the term: ``LeadershipLost``, ``StoreFenced``, or a bug's error."""
@@ -157,7 +158,7 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.api_calls.bind(instruction))
             case Commit():
                 self.start(self.store_calls.commit(instruction))
-            case Answer():
+            case PlanAnswer():
                 waiting = self._requests.get(instruction.request)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(instruction.result)
@@ -169,7 +170,7 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.api_calls.patch_object(instruction))
             case WriteClaim():
                 self.start(self.api_calls.write_claim(instruction))
-            case FreeClaim():
+            case ReleaseClaim():
                 self.start(self.api_calls.free_claim(instruction))
             case Evict():
                 term, (planned_in, _) = self.core.state.term, instruction.plan
@@ -188,4 +189,4 @@ class Shell(LeaderShell[Event, Instruction]):
         self.log.info("plan_refused", code=refuse.code, reason=refuse.message)
         waiting = self._requests.get(refuse.request)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(Refused(refuse.message, code=refuse.code, retry_after_s=refuse.retry_after_s))
+            waiting.set_exception(RequestRefused(refuse.message, code=refuse.code, retry_after_s=refuse.retry_after_s))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, text
+from services.cli.listing.kinds import Json, ListKind, text
 from services.cli.listing.options import options_alone
-from services.cli.listing.wanted import Found, Wanted
+from services.cli.listing.wanted import FoundItems, ListQuery
 from services.cli.server.contexts import (
     ContextEntry,
     Contexts,
@@ -23,7 +23,7 @@ from services.cli.server.contexts import (
     write_contexts,
 )
 from services.cli.server.options import NAMESPACE_OF_MESH, complete_context, removed_options
-from services.cli.server.target import DEFAULT_NAMESPACE, Credentials, direct
+from services.cli.server.target import DEFAULT_NAMESPACE, ServerCredentials, direct
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _by(entry: Json) -> str:
     return "token from the cluster" if entry.get("kube-context") else "none"
 
 
-CONTEXTS = Kind(
+CONTEXTS = ListKind(
     title="Context",
     resource="context",
     columns=(
@@ -64,11 +64,11 @@ CONTEXTS = Kind(
 
 @context.command("list")
 @options_alone(CONTEXTS)
-def list_contexts(wanted: Wanted) -> None:
+def list_contexts(wanted: ListQuery) -> None:
     """List the contexts; the current one is marked."""
     known = _read()
     rows = [{"name": name, "current": name == known.current, **entry.to_toml()} for name, entry in _sorted(known)]
-    lines = wanted.text(Found(rows))
+    lines = wanted.text(FoundItems(rows))
     click.echo("\n".join(lines) or f"no contexts in {contexts_file(os.environ)}; make one with 'conclave context add'")
 
 
@@ -139,7 +139,7 @@ def _entry(given: Mapping[str, Any]) -> ContextEntry:
     except ValueError as error:
         raise ConfigError(f"context add: {error}") from None
     if entry.server:
-        direct(entry.server, Credentials(**files), "--server")
+        direct(entry.server, ServerCredentials(**files), "--server")
     return entry
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 
 from services.autoscaler import app as autoscaler
-from services.autoscaler.admin import Admin as AutoscalerAdmin
+from services.autoscaler.admin import ScalerAdmin
 from services.controllers.settings import ControllersSettings
 from services.jobs import app as jobs
-from services.jobs.admin import Admin as JobsAdmin
+from services.jobs.admin import JobsAdmin
 from shared.adapters.kube.config import KubeConfig
 from shared.runtime.leading import Faces, on_cluster
 from shared.runtime.lease.thread import LeaseThread
@@ -24,18 +24,18 @@ from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
 
-class Both(Faces):
+class ControllersFace(Faces):
     """``/v1/status`` is the jobs service's, with the autoscaler's as ``autoscaler``."""
 
     def __init__(self, runtime: Runtime[ControllersSettings], _: KubeConfig) -> None:
-        self.jobs, self.autoscaler = JobsAdmin(runtime.id), AutoscalerAdmin(runtime.id)
+        self.jobs, self.autoscaler = JobsAdmin(runtime.id), ScalerAdmin(runtime.id)
         super().__init__(self.jobs, autoscaler=self.autoscaler)
 
 
 async def main(service: Service, settings: ControllersSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     policy = jobs.policy_of(settings)
-    async with on_cluster(service, settings, "controllers", Both) as (runtime, api, both):
+    async with on_cluster(service, settings, "controllers", ControllersFace) as (runtime, api, both):
         waiting = {"jobs", "autoscaler"}
 
         def stands(role: str) -> None:

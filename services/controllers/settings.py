@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from services.autoscaler.core.state import CoreSettings as ScalerSettings
+from services.autoscaler.core.state import ScalerCoreSettings
 from services.autoscaler.settings import AutoscalerSettings
 from services.jobs.settings import JobsSettings
 
@@ -30,6 +30,6 @@ class ControllersSettings(JobsSettings, AutoscalerSettings):
         super().__post_init__()
         self.refuse_certificates("jobs and autoscaler")
 
-    def scaler_core(self) -> ScalerSettings:
+    def scaler_core(self) -> ScalerCoreSettings:
         """What the autoscaler's core is told."""
         return replace(super().scaler_core(), decide_every_s=self.autoscale_every_s)

@@ -25,7 +25,7 @@ from msgspec import Struct
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
-from services.coordinator.health.verdict import RUNBOOKS, Verdicts
+from services.coordinator.health.verdict import RUNBOOKS, HealthVerdicts
 from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import labels_of, region_of
@@ -43,8 +43,8 @@ from services.coordinator.lending.pod_uses import PodUses
 from services.coordinator.rehearsal.keeper import Rehearser
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
-from services.coordinator.shell import Shell
-from services.coordinator.standby import Learned, core_of, reads_jobs
+from services.coordinator.shell import CoordinatorShell
+from services.coordinator.standby import StandbyCore, core_of, reads_jobs
 from services.coordinator.usage import prometheus
 from services.coordinator.usage import sampling as measuring
 from services.coordinator.usage.desk import ReadingsDesk
@@ -105,7 +105,7 @@ class Outside(Struct, frozen=True):
     failpoints: Failpoints
     url: str
     """Ours, as the others are told."""
-    heir: Learned
+    heir: StandbyCore
     """What was learned while another led."""
     cluster: ClusterLeases | None = None
     """None: nobody keeps a second mesh out."""
@@ -148,7 +148,7 @@ async def serve(
     """Stand by, then lead, until asked to stop (``leading.stand``). ``binder``: takes plans that are for our own URL;
     for ``on_leader`` another mesh with the Lease is a leader that is not we."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
-    heir = Learned(api, watches, settings, store, keys)
+    heir = StandbyCore(api, watches, settings, store, keys)
     on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by)
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
@@ -275,7 +275,7 @@ async def begin(
     core.lead(term, epoch=time.time() - boottime())
     store, api, watches = outside.store, outside.api, outside.watches
     embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None
-    shell = Shell(
+    shell = CoordinatorShell(
         core,
         store=store,
         keys=keys,
@@ -336,7 +336,7 @@ async def begin(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
         lost=lambda: api.signs.lost(asyncio.get_running_loop().time()), etcd=admin.etcd,
-        verdicts=Verdicts(settings.runbooks_url or RUNBOOKS),
+        verdicts=HealthVerdicts(settings.runbooks_url or RUNBOOKS),
     )  # fmt: skip
     totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     tasks: list[Coroutine[Any, Any, None]] = [

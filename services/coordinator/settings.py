@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
-from services.coordinator.usage.prometheus import QUERIES, Asked
+from services.coordinator.usage.prometheus import QUERIES, UsageQueries
 from shared.hostport import server_of, split_host_port
 from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
 from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
@@ -227,10 +227,10 @@ class CoordinatorSettings(LeaderSettings):
         )
 
     @property
-    def prometheus_asked(self) -> Asked:
+    def prometheus_asked(self) -> UsageQueries:
         """What Prometheus is asked."""
         queries = {part: getattr(self, f"prometheus_{part}") for part in QUERIES}
-        return Asked(queries, self.prometheus_node_label)
+        return UsageQueries(queries, self.prometheus_node_label)
 
     def served(self) -> Profiles:
         """The profiles beside the mesh's own."""

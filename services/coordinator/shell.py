@@ -49,7 +49,7 @@ log = structlog.get_logger()
 PUBLISH_RETRY_S = 0.5
 
 
-class Shell(LeaderShell[Event, Instruction]):
+class CoordinatorShell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(

@@ -43,7 +43,7 @@ def core_of(term: int, settings: CoordinatorSettings, shards: Shards) -> Core:
     )
 
 
-class Learned(Heir[Core]):
+class StandbyCore(Heir[Core]):
     """What is learned while another leads, with the groups of Jobs if those may be read."""
 
     def __init__(

@@ -32,7 +32,7 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy, make_policy, ref_of, reference
 from shared.policy.weights import decode, digest, policy_of
-from shared.runtime.http.refusals import Refused, told
+from shared.runtime.http.refusals import RequestRefused, told
 from shared.runtime.kube.watches import Watches
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.service import Service
@@ -70,29 +70,29 @@ class ExtenderListener:
         try:
             shown = request.transport is not None and request.transport.get_extra_info("peercert")
             if self._mutual and not shown and request.path != "/healthz":
-                raise Refused("show a certificate (tlsConfig of the extender)", code="unauthenticated")
+                raise RequestRefused("show a certificate (tlsConfig of the extender)", code="unauthenticated")
             return await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             return self._refusal(refused)
         except QuestionInvalid as error:
-            return self._refusal(Refused(str(error), code=error.code))
+            return self._refusal(RequestRefused(str(error), code=error.code))
         except web.HTTPRequestEntityTooLarge:
-            return self._refusal(Refused(f"a question has at most {MOST_BYTES} bytes", code="too_large"))
+            return self._refusal(RequestRefused(f"a question has at most {MOST_BYTES} bytes", code="too_large"))
         except web.HTTPNotFound:
             return self._refusal(
-                Refused(f"no route {request.path[:128]}; ask /filter or /prioritize", code="route_unknown")
+                RequestRefused(f"no route {request.path[:128]}; ask /filter or /prioritize", code="route_unknown")
             )
         except web.HTTPMethodNotAllowed:
-            return self._refusal(Refused(f"{request.method} is not taken here", code="method_not_allowed"))
+            return self._refusal(RequestRefused(f"{request.method} is not taken here", code="method_not_allowed"))
 
-    def _refusal(self, refused: Refused) -> web.Response:
+    def _refusal(self, refused: RequestRefused) -> web.Response:
         self.refused += 1
         answer, headers = told(refused)
         return web.Response(status=refused.status, body=msgspec.json.encode(answer), content_type=JSON, headers=headers)
 
     async def _question(self, request: web.Request) -> ExtenderQuestion:
         if not self._core.ready:
-            raise Refused("the cluster is not listed yet; ask again", code="not_ready")
+            raise RequestRefused("the cluster is not listed yet; ask again", code="not_ready")
         return read_question(await request.read())
 
     async def _filter(self, request: web.Request) -> web.Response:
@@ -117,7 +117,7 @@ class ExtenderListener:
 
     async def _health(self, _: web.Request) -> web.Response:
         if not self._core.ready:
-            raise Refused("the cluster is not listed yet", code="not_ready")
+            raise RequestRefused("the cluster is not listed yet", code="not_ready")
         return web.Response(text="ok")
 
     async def _status(self, _: web.Request) -> web.Response:

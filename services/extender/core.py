@@ -32,7 +32,7 @@ from shared.policy.ranking import INFEASIBLE
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.load import node_load
 from shared.policy.usage.views import NO_POD, summary
-from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.state.cluster_load import incoming_pod
 from shared.scheduling.state.cluster_state import ClusterState
@@ -60,7 +60,7 @@ class ExtenderCore:
 
     def __init__(
         self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: GuardLimits,
-        profile: Profile = DEFAULT,
+        profile: SchedulingProfile = DEFAULT,
     ) -> None:  # fmt: skip
         self.state = ClusterState()
         self._profile = profile
@@ -94,7 +94,7 @@ class ExtenderCore:
                 case _:
                     pass  # kinds that no rule here reads
 
-    def filter(self, raw: api.Pod, names: Sequence[str]) -> dict[str, str]:
+    def filter(self, raw: api.KubePod, names: Sequence[str]) -> dict[str, str]:
         """Why nodes are refused, by name, whatever else runs there. Raises ``QuestionInvalid``."""
         pod_class = self._read(raw).pod_class
         row_of, feasibility = self.state.table.row_of, self.lanes.feasibility
@@ -102,7 +102,7 @@ class ExtenderCore:
         refused = [(name, row) for name in names if (row := row_of.get(name)) is not None and not mask[row]]
         return {name: self._why(pod_class, row) for name, row in refused}
 
-    def prioritize(self, raw: api.Pod, names: Sequence[str], now: float) -> Priorities:
+    def prioritize(self, raw: api.KubePod, names: Sequence[str], now: float) -> Priorities:
         """The policy's scores: the best of these nodes gets 10, the worst 0, the others what lies between; 0 where the
         policy advises against the node, where it has no room by our view, and where no watch has shown it."""
         pod_class = self._read(raw).pod_class
@@ -135,7 +135,7 @@ class ExtenderCore:
         means = summary(self._views.of(table, rows, NO_POD, store), load)
         self.lanes.see_cluster(np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN))
 
-    def _read(self, raw: api.Pod) -> Pod:
+    def _read(self, raw: api.KubePod) -> Pod:
         try:
             return incoming_pod(raw)
         except ObjectError as error:

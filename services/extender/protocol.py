@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from shared.errors import ConclaveError
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 
 MAX_PRIORITY = 10
 """extender/v1's MaxExtenderPriority: kube-scheduler multiplies by the extender's weight and 100/10."""
@@ -44,7 +44,7 @@ class NodeItems(Struct, frozen=True):
 class ExtenderArgs(Struct, frozen=True, rename="pascal"):
     """``Nodes`` or ``NodeNames``, as the configuration says."""
 
-    pod: Pod | None = None
+    pod: KubePod | None = None
     nodes: NodeItems | None = None
     node_names: list[str] | None = None
 
@@ -67,7 +67,7 @@ class HostPriority(Struct, frozen=True, rename="pascal"):
 class ExtenderQuestion(Struct, frozen=True):
     """A question. ``whole``: the nodes as they came, where they came whole, in the order of ``names``."""
 
-    pod: Pod
+    pod: KubePod
     names: list[str]
     whole: list[Raw] | None = field(default=None)
 

@@ -13,11 +13,11 @@ from msgspec import to_builtins
 from services.jobs.core.assess import ACTIVE, CHECKPOINTING, REPORTING
 from services.jobs.core.showing import board
 from services.jobs.core.state import JobState
-from services.jobs.core.stats import Stats
-from services.jobs.shell import Shell
+from services.jobs.core.stats import JobsStats
+from services.jobs.shell import JobsShell
 from shared.decide.rollout import Rollout
 from shared.jobs.board import Board
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.leading import Face
@@ -28,7 +28,7 @@ from shared.runtime.process.service import boottime
 COORDINATOR = frozenset({"coordinator"})
 
 
-class Admin(Face[Shell]):
+class JobsAdmin(Face[JobsShell]):
     """Routes and figures of this process; its term's parts are the shell."""
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
@@ -47,7 +47,7 @@ class Admin(Face[Shell]):
         metrics.figure("jobs", self.stats)
         metrics.leader("jobs", lambda: self.term > 0)
         phases = metrics.gauge("training_jobs", "TrainingJobs by phase", ["phase"])
-        for phase in Phase:
+        for phase in JobPhase:
             phases.labels(phase.value).set_function(partial(self._in_phase, phase))
         metrics.gauge_of(
             "training_jobs_below_minimum", "TrainingJobs that were given workers and run with fewer than their minimum",
@@ -72,7 +72,7 @@ class Admin(Face[Shell]):
             "jobs_rollout_ratio", "Worth of the candidate policy by its teacher's over the last window; NaN: no window",
             self._ratio,
         )  # fmt: skip
-        for field in dataclasses.fields(Stats):
+        for field in dataclasses.fields(JobsStats):
             metrics.counter_of(
                 f"jobs_{field.name}_total",
                 f"{field.name.replace('_', ' ').capitalize()} in this term",
@@ -100,7 +100,7 @@ class Admin(Face[Shell]):
         if self.parts is not None:
             core = self.parts.core
             figures |= dataclasses.asdict(core.stats)
-            figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
+            figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in JobPhase}
             figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.pair.teacher.name}
         return figures
 
@@ -124,7 +124,7 @@ class Admin(Face[Shell]):
         rollout = self.parts.core.deciding.pair.rollout if self.parts is not None else Rollout()
         return rollout.ratio if rollout.on and rollout.ratio else nan
 
-    def _in_phase(self, phase: Phase) -> float:
+    def _in_phase(self, phase: JobPhase) -> float:
         return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))
 
     def _count(self, name: str) -> int:

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from services.jobs.admin import Admin
+from services.jobs.admin import JobsAdmin
 from services.jobs.core.core import JobsCore
 from services.jobs.core.deciding import Deciding
-from services.jobs.core.state import State
+from services.jobs.core.state import JobsState
 from services.jobs.io.report_server import ReportServer
 from services.jobs.io.rollouts import ROLLOUT, Rollouts
 from services.jobs.io.watches import KINDS, followers, group_version
 from services.jobs.policies import guarded
 from services.jobs.settings import JobsSettings
-from services.jobs.shell import Shell
+from services.jobs.shell import JobsShell
 from shared.adapters.kube.api import KubeClient
 from shared.decide.judging import MOST_GAP_S, Judge
 from shared.election.record import LeaderRecord
@@ -45,7 +45,7 @@ from shared.wire.keys import Keys
 async def main(service: Service, settings: JobsSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     policy = policy_of(settings)
-    async with on_cluster(service, settings, "jobs", lambda run, _: Admin(run.id)) as (runtime, api, admin):
+    async with on_cluster(service, settings, "jobs", lambda run, _: JobsAdmin(run.id)) as (runtime, api, admin):
         await serve(runtime, admin, api, policy, ready=runtime.ready)
 
 
@@ -56,7 +56,7 @@ def policy_of(settings: JobsSettings) -> JobsGuard:
 
 async def serve(
     runtime: Runtime[JobsSettings],
-    admin: Admin,
+    admin: JobsAdmin,
     api: KubeClient,
     policy: JobsGuard,
     *,
@@ -72,7 +72,7 @@ async def serve(
         )  # fmt: skip
 
 
-async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: AsyncExitStack) -> tuple[str, str]:
+async def _take_reports(runtime: Runtime[JobsSettings], admin: JobsAdmin, stack: AsyncExitStack) -> tuple[str, str]:
     """(the listener's own URL, what workers are told); both empty where nothing listens."""
     settings = runtime.settings
     if not settings.report_listen:
@@ -115,12 +115,12 @@ async def _begin(
     report_url: str,
     term: int,
     leadership: Leadership,
-) -> Begun[Shell]:
+) -> Begun[JobsShell]:
     """One term: everything is listed anew, then jobs are kept as their status says until the term ends."""
     settings = runtime.settings
     group = await group_version(api.may_list)
     policy.policy.reset(settings.seed)
-    state = State(
+    state = JobsState(
         term=term,
         settings=settings.core(),
         rules=settings.rules(report_url),
@@ -132,7 +132,7 @@ async def _begin(
     judge = partial(Judge, JOBS, most_gap_s=max(MOST_GAP_S, 2 * settings.decide_every_s))
     core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=(*KINDS, ROLLOUT))
     rollouts = Rollouts(runtime.store, runtime.keys, term)
-    shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
+    shell = JobsShell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
     telling = tell_unserved(
         TRAINING_JOBS, "k8s/components/jobs", lists=api.lists, note=runtime.health.note, subject="training_jobs"
     )

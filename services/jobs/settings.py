@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from services.jobs.core.state import CoreSettings
+from services.jobs.core.state import JobsCoreSettings
 from shared.hostport import server_of, split_host_port
 from shared.jobs.domain import JOBS
-from shared.kube.training_pods import Rules
+from shared.kube.training_pods import TrainingPodRules
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.process import SchedulerName
 
@@ -65,9 +65,9 @@ class JobsSettings(LeaderSettings):
         if self.decide_every_s < self.decide_least_s:
             raise ValueError("decide_every_s: is below decide_least_s; raise the one or lower the other")
 
-    def core(self) -> CoreSettings:
+    def core(self) -> JobsCoreSettings:
         """The core's share of them."""
-        return CoreSettings(
+        return JobsCoreSettings(
             decide_every_s=self.decide_every_s,
             decide_least_s=self.decide_least_s,
             status_every_s=self.status_every_s,
@@ -78,6 +78,6 @@ class JobsSettings(LeaderSettings):
             validate=self.validate,
         )
 
-    def rules(self, report_url: str) -> Rules:
+    def rules(self, report_url: str) -> TrainingPodRules:
         """What holds for the pods of every job."""
-        return Rules(scheduler_name=self.scheduler_name, report_url=report_url)
+        return TrainingPodRules(scheduler_name=self.scheduler_name, report_url=report_url)

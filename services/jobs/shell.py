@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from services.jobs.core.core import JobsCore
 from services.jobs.core.events import Event
-from services.jobs.core.instructions import Create, Delete, Instruction, PatchMinimum, Tell, WriteRollout, WriteStatus
+from services.jobs.core.instructions import (
+    CreateObject,
+    DeleteObject,
+    Instruction,
+    PatchMinimum,
+    TellEvent,
+    WriteRollout,
+    WriteStatus,
+)
 from services.jobs.io.rollouts import Rollouts
-from services.jobs.io.writes import Writes
+from services.jobs.io.writes import ObjectWrites
 from shared.ports import Clock, KubeApi
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 
 EVENTS_PER_TURN = 512
 
 
-class Shell(LeaderShell[Event, Instruction]):
+class JobsShell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
@@ -23,7 +31,7 @@ class Shell(LeaderShell[Event, Instruction]):
         super().__init__(core.handle_all, clock, leadership, term=core.state.term, most_events=EVENTS_PER_TURN)
         self.core = core
         self._rollouts = rollouts
-        self.writes = Writes(api, self.post_one, self.start, leadership=leadership, instance=instance)
+        self.writes = ObjectWrites(api, self.post_one, self.start, leadership=leadership, instance=instance)
 
     def turned(self, turn: Turn) -> None:  # noqa: ARG002
         """Ask for the core's next deadline."""
@@ -35,7 +43,7 @@ class Shell(LeaderShell[Event, Instruction]):
             case WriteRollout():
                 if self._rollouts is not None:
                     self.start(self._rollouts.write(instruction))
-            case Tell():
+            case TellEvent():
                 self.writes.tell(instruction)
-            case Create() | Delete() | PatchMinimum() | WriteStatus():
+            case CreateObject() | DeleteObject() | PatchMinimum() | WriteStatus():
                 self.writes.submit(instruction)

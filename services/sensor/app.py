@@ -24,15 +24,15 @@ from types import FrameType
 
 import msgspec
 
-from services.sensor.leader import READINGS, Leader
-from services.sensor.log import Log
+from services.sensor.leader import READINGS, LeaderCaller
+from services.sensor.log import SensorLog
 from services.sensor.probes import Names, Probes, nonce
 from services.sensor.settings import SensorSettings
 from shared.adapters.node_files import NodeFiles
 from shared.agent.counters import parse
 from shared.agent.echo import Address
 from shared.agent.probing import Probing, ProbingSettings
-from shared.agent.readings import Limits, Reading, Sensor
+from shared.agent.readings import HostReading, NodeLimits, Sensor
 from shared.agent.target_times import TargetTimes
 from shared.agent.telling import standing, told
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
@@ -65,7 +65,7 @@ REMEDIES = {
 class App:
     """One sensor. ``turn`` reads and tells once; ``run`` does so until ``stop``."""
 
-    def __init__(self, settings: SensorSettings, log: Log, rng: random.Random) -> None:
+    def __init__(self, settings: SensorSettings, log: SensorLog, rng: random.Random) -> None:
         """``ConfigError``: folders, certificates or an address that cannot be used."""
         for path, name in ((settings.host_proc, "host_proc"), (settings.host_sys, "host_sys")):
             if not path.is_dir():
@@ -80,7 +80,7 @@ class App:
         self._turned_s = time.monotonic()
         self.probes = Probes(self.probing, self.times, self.names, self._lock, log, alive=self._alive)
         self._files = NodeFiles(settings.host_proc, settings.host_sys, network=settings.sensor_network == "node")
-        limits = Limits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
+        limits = NodeLimits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
         self._sensor = Sensor(ticks_per_s=os.sysconf("SC_CLK_TCK"), limits=limits)
         self._boot = boot_of(settings.host_proc)
         self._leader = self._opened()
@@ -137,7 +137,7 @@ class App:
             self._tell(reading)
         self._turned_s = time.monotonic()
 
-    def look(self) -> Reading:
+    def look(self) -> HostReading:
         """One reading. What cannot be told is logged, once of each kind."""
         at_s = time.monotonic()
         looked = self._files.look()
@@ -148,7 +148,7 @@ class App:
         self._missed |= kinds
         return reading
 
-    def message(self, reading: Reading) -> Readings:
+    def message(self, reading: HostReading) -> Readings:
         """As the leader is told it."""
         kills = None if reading.oom_kills is None and not self._kills else self._kills
         now = time.monotonic()
@@ -169,7 +169,7 @@ class App:
             self._boot,
         )
 
-    def _tell(self, reading: Reading) -> None:
+    def _tell(self, reading: HostReading) -> None:
         self._message_id += 1
         began_s, kills = time.monotonic(), self._kills
         try:
@@ -222,7 +222,7 @@ class App:
     def _alive(self) -> bool:
         return time.monotonic() - self._turned_s < max(60.0, HUNG_TURNS * self._settings.sensor_every_s)
 
-    def _opened(self) -> Leader:
+    def _opened(self) -> LeaderCaller:
         told = self._settings
         if told.token_file is not None and not os.access(told.token_file, os.R_OK):
             raise ConfigError(f"token_file: {told.token_file} cannot be read; create it or fix its mode")
@@ -230,7 +230,7 @@ class App:
         if told.tls_ca is not None and told.tls_cert is not None and told.tls_key is not None:
             tls = (told.tls_ca, told.tls_cert, told.tls_key)
         try:
-            return Leader(told.coordinators, self._log, token_file=told.token_file, tls=tls)
+            return LeaderCaller(told.coordinators, self._log, token_file=told.token_file, tls=tls)
         except OSError as error:
             raise ConfigError(
                 f"tls_ca, tls_cert, tls_key: not usable ({error}); give a CA and a matching pair"
@@ -269,7 +269,7 @@ def run(arguments: Sequence[str] | None = None, *, complain: Callable[[str], obj
         configured = os.environ.get("CONCLAVE_CONFIG", "")
         file = file or (Path(configured) if configured else None)
         settings = load(SensorSettings, service="sensor", file=file, environ=os.environ, flags=flags)
-        log = Log(settings.node, settings.log_level)
+        log = SensorLog(settings.node, settings.log_level)
         app = App(settings, log, random.Random(f"{settings.node}:{os.getpid()}:{time.time_ns()}"))
     except ConfigError as error:
         complain(f"conclave sensor: {error}\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.sensor.log import Log
+from services.sensor.log import SensorLog
 from shared.adapters.peers.identity import identity_of
 from shared.errors import PeerRejected, PeerUnknown
 from shared.hostport import join_host_port, split_host_port
@@ -44,13 +44,13 @@ class _Error(msgspec.Struct):
     message: str = ""
 
 
-class Leader:
+class LeaderCaller:
     """``call`` finds who leads. ``clock``: monotonic seconds."""
 
     def __init__(
         self,
         coordinators: Sequence[str],
-        log: Log,
+        log: SensorLog,
         *,
         token_file: Path | None = None,
         tls: Files | None = None,

@@ -18,7 +18,7 @@ MOST_KINDS = 256
 MOST_CHARS = 1024
 
 
-class Log:
+class SensorLog:
     """One process's. ``write`` takes a line; ``wall``: seconds since the epoch."""
 
     def __init__(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from services.sensor.log import Log
+from services.sensor.log import SensorLog
 from shared.adapters.http.sockets import bound_socket
 from shared.agent.echo import Address
 from shared.agent.probing import Probing
@@ -115,7 +115,7 @@ class Probes:
         times: TargetTimes,
         names: Names,
         lock: threading.Lock,
-        log: Log,
+        log: SensorLog,
         *,
         alive: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,

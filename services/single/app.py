@@ -29,7 +29,7 @@ from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
 
-class Both(Faces):
+class MeshFace(Faces):
     """``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
 
     def __init__(self, runtime: Runtime[SingleSettings], access: KubeConfig) -> None:
@@ -39,7 +39,7 @@ class Both(Faces):
 
 async def main(service: Service, settings: SingleSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    async with on_cluster(service, settings, "single", Both) as (runtime, api, both):
+    async with on_cluster(service, settings, "single", MeshFace) as (runtime, api, both):
         deciding, binding = both.deciding, both.binding
         watches = Watches(api, coordinator.FOLLOWED, binder.FOLLOWED, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)

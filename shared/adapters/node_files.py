@@ -22,7 +22,7 @@ MOST_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class NodeFilesRead:
     """``files``: texts by name, as ``counters.parse`` takes them; ``speeds``: Mbit/s of each interface, as written."""
 
     files: dict[str, str]
@@ -51,7 +51,7 @@ class NodeFiles:
         self._speeds: dict[str, str] = {}
         self._looks = 0
 
-    def look(self) -> Looked:
+    def look(self) -> NodeFilesRead:
         """What is there now, and the node's clock beside it; what cannot be read is left out. It looks again where that
         was not of one moment."""
         for _ in range(MOST_TRIES):
@@ -62,7 +62,7 @@ class NodeFiles:
         if self._looks % SPEEDS_EVERY == 0:
             self._speeds = self._links()
         self._looks += 1
-        return Looked(files, self._speeds)
+        return NodeFilesRead(files, self._speeds)
 
     def _texts(self) -> dict[str, str]:
         files = {}

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from shared.agent.experience import Experience, ExperienceSettings
 from shared.agent.replica import Replica
-from shared.agent.residents import Residents
+from shared.agent.residents import ResidentsFeed
 from shared.agent.variants import Lane, Lanes
 from shared.decide.guard import GuardLimits, no_clock
 from shared.errors import WireError
@@ -30,7 +30,7 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
-from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
 from shared.scheduling.profiles import own_policy
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
@@ -81,14 +81,14 @@ class AgentCore:
         limits: GuardLimits = PLACEMENT.limits,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
-        profile: Profile = DEFAULT,
+        profile: SchedulingProfile = DEFAULT,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(
             ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock,
             limits=limits, speed=speed, profile=profile,
         )  # fmt: skip
-        self.residents = Residents(self.lanes.store)
+        self.residents = ResidentsFeed(self.lanes.store)
         self.term = 0
         self.offers = 0
         self.answers = 0

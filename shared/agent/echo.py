@@ -47,7 +47,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EchoAnswer:
     """``held_us``: from the probe's arrival to this answer; ``coordinate`` and ``peers`` are not checked here."""
 
     nonce: bytes
@@ -69,7 +69,7 @@ def answer(key: bytes, nonce: bytes, *, held_us: int, coordinate: Coordinate, pe
     return _signed(key, _HEAD.pack(MAGIC, VERSION, ANSWER, nonce) + body + b"".join(known))
 
 
-def read(keys: Sequence[bytes], datagram: bytes) -> tuple[Probe | Answer, bytes] | None:
+def read(keys: Sequence[bytes], datagram: bytes) -> tuple[Probe | EchoAnswer, bytes] | None:
     """(what it says, the key it was signed with); None for anything that is not one of ours in every bit."""
     if len(datagram) != SIZE or not datagram.startswith(MAGIC):
         return None
@@ -90,7 +90,7 @@ def read(keys: Sequence[bytes], datagram: bytes) -> tuple[Probe | Answer, bytes]
     places = range(at, at + min(count, PEERS) * _PEER.size, _PEER.size)
     peers = tuple(peer for place in places if (peer := _unpacked(signed, place)) is not None)
     coordinate = Coordinate(tuple(numbers[:DIMENSIONS]), numbers[DIMENSIONS], numbers[DIMENSIONS + 1])
-    return Answer(nonce, held_us, coordinate, peers), key
+    return EchoAnswer(nonce, held_us, coordinate, peers), key
 
 
 def _signed(key: bytes, text: bytes) -> bytes:

@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from shared.agent.echo import NOWHERE, PEERS, Address, Answer, Probe, answer, may_be_probed, probe, read
-from shared.agent.vivaldi import Coordinate, Rng, Vivaldi
+from shared.agent.echo import NOWHERE, PEERS, Address, EchoAnswer, Probe, answer, may_be_probed, probe, read
+from shared.agent.vivaldi import Coordinate, Vivaldi, VivaldiRng
 
 Datagram = tuple[Address, bytes]
 
@@ -85,7 +85,12 @@ class Probing:
     """One agent's. ``nonce()``: 16 fresh random bytes that nobody can foresee; ``here``: its own address."""
 
     def __init__(
-        self, rng: Rng, nonce: Callable[[], bytes], *, here: Address = NOWHERE, settings: ProbingSettings | None = None
+        self,
+        rng: VivaldiRng,
+        nonce: Callable[[], bytes],
+        *,
+        here: Address = NOWHERE,
+        settings: ProbingSettings | None = None,
     ) -> None:
         self.settings = settings or ProbingSettings()
         self.vivaldi = Vivaldi(rng)
@@ -183,7 +188,7 @@ class Probing:
         named = [known.pop(int(self._rng.random() * len(known))) for _ in range(min(PEERS, len(known)))]
         return source, answer(key, asked.nonce, held_us=held_us, coordinate=self.vivaldi.here, peers=named)
 
-    def _heard(self, said: Answer, source: Address, now_s: float) -> None:
+    def _heard(self, said: EchoAnswer, source: Address, now_s: float) -> None:
         self._expire(now_s)
         waiting = self._open.get(said.nonce)
         if waiting is None or waiting[0] != source:

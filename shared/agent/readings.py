@@ -10,7 +10,7 @@ Its length is told by the node's own clock, /proc/uptime, which is read with the
 CPU between a clock of ours and them.
 
 Shares are of what the node has: of disks by the time in which the busiest of them had work, of the network by the speed
-its links claim; or, where the operator says what the node can do (``Limits``), by that.
+its links claim; or, where the operator says what the node can do (``NodeLimits``), by that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STILL = "cpu, memory, disk, network: /proc/stat stands still; it is not this nod
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class NodeLimits:
     """What the node can do, in bytes per second; 0: its disks' busy time and its links' speeds say so."""
 
     disk_bytes_per_s: float = 0.0
@@ -43,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HostReading:
     """What a node used over the last interval, ``at_s`` of the reader's clock. None: not told, see ``missing``.
 
     ``disk`` and ``network``: shares of what the node can do; ``..._bytes_per_s``: both directions together.
@@ -65,16 +65,16 @@ class Reading:
 class Sensor:
     """Of one node. ``ticks_per_s``: of /proc/stat (``sysconf(_SC_CLK_TCK)``)."""
 
-    def __init__(self, *, ticks_per_s: int = 100, limits: Limits | None = None) -> None:
+    def __init__(self, *, ticks_per_s: int = 100, limits: NodeLimits | None = None) -> None:
         self._ticks_per_s = ticks_per_s
-        self._limits = limits or Limits()
+        self._limits = limits or NodeLimits()
         self._before: Counters | None = None
 
-    def take(self, now: Counters) -> Reading:
+    def take(self, now: Counters) -> HostReading:
         """What was used since the look before."""
         before, self._before = self._before, now
         notes = list(now.problems)
-        reading = Reading(
+        reading = HostReading(
             at_s=now.at_s,
             memory_bytes=_used(now),
             pressure=tuple(sorted(now.pressure.items())),
@@ -85,7 +85,7 @@ class Sensor:
         elif not SHORTEST_S <= elapsed_s <= LONGEST_S:
             notes.append(f"cpu, disk, network: {elapsed_s:.1f} s since the look before; that tells nothing about now")
         elif now.total_ticks is not None and now.total_ticks == before.total_ticks:
-            reading = Reading(at_s=now.at_s)
+            reading = HostReading(at_s=now.at_s)
             notes.append(STILL)
         elif not SHORTEST_S <= (elapsed_s := _elapsed_s(before, now)) <= LONGEST_S:
             notes.append(f"cpu, disk, network: {elapsed_s:.1f} s by /proc/uptime; that tells nothing about now")
@@ -93,7 +93,9 @@ class Sensor:
             reading = self._rates(reading, before, now, elapsed_s, notes)
         return replace(reading, missing=tuple(dict.fromkeys(notes))[:MOST_NOTES])
 
-    def _rates(self, reading: Reading, before: Counters, now: Counters, elapsed_s: float, notes: list[str]) -> Reading:
+    def _rates(
+        self, reading: HostReading, before: Counters, now: Counters, elapsed_s: float, notes: list[str]
+    ) -> HostReading:
         disk, disk_rate = self._disks(before.disks, now.disks, elapsed_s, notes)
         network, network_rate = self._links(before.links, now.links, elapsed_s, notes)
         return replace(

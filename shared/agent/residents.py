@@ -19,7 +19,7 @@ from shared.wire import residents as wire
 NO_WORKLOAD = ("", np.zeros(PARTS))
 
 
-class Residents:
+class ResidentsFeed:
     """Fills ``store``."""
 
     def __init__(self, store: UtilisationStore) -> None:

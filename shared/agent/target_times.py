@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median, quantiles
 
-from shared.agent.vivaldi import Rng
+from shared.agent.vivaldi import VivaldiRng
 from shared.wire.readings import LATENCY_STALE_S, MAX_TARGETS, ProbeTarget, TargetLatency
 
 WINDOWS = (5, 10, 20)
@@ -42,7 +42,7 @@ class _Target:
 class TargetTimes:
     """Of one node."""
 
-    def __init__(self, rng: Rng) -> None:
+    def __init__(self, rng: VivaldiRng) -> None:
         self._rng = rng
         self._targets: dict[str, _Target] = {}
 

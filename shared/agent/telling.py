@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shared.agent.readings import Reading
+from shared.agent.readings import HostReading
 from shared.agent.vivaldi import Coordinate
 from shared.wire.readings import NodeReading, Standing
 
 
-def told(node: str, reading: Reading, age_s: float) -> NodeReading:
+def told(node: str, reading: HostReading, age_s: float) -> NodeReading:
     """As the wire has it; -1 for what could not be told."""
     pressure = dict(reading.pressure)
     return NodeReading(

@@ -40,7 +40,7 @@ RELAXED = 6
 """Steps that follow each sample, against peers that answered before."""
 
 
-class Rng(Protocol):
+class VivaldiRng(Protocol):
     """Where draws come from (``random.Random``)."""
 
     def random(self) -> float:
@@ -87,7 +87,7 @@ class _Peer:
 class Vivaldi:
     """One node's coordinate. ``rng`` tells apart nodes that stand on the same spot."""
 
-    def __init__(self, rng: Rng, here: Coordinate | None = None) -> None:
+    def __init__(self, rng: VivaldiRng, here: Coordinate | None = None) -> None:
         self.here = here or Coordinate()
         self.samples = 0
         """Taken in so far."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shared.autoscaling.observation import Observation, Policy
+from shared.autoscaling.observation import Policy, ScalingObservation
 from shared.decide.guard import Guard, GuardLimits, no_clock
 
-AutoscalingGuard = Guard[[Observation], Mapping[str, object]]
+AutoscalingGuard = Guard[[ScalingObservation], Mapping[str, object]]
 
 
 def guarded(policy: Policy, limits: GuardLimits, *, clock: Callable[[], float] = no_clock) -> AutoscalingGuard:

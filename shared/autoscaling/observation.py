@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shared.autoscaling.hpa.model import Seen
+from shared.autoscaling.hpa.model import TargetSeen
 from shared.decide.policy import MemoryPolicy
 
 
@@ -59,12 +59,12 @@ class ServiceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What was written for it since the observation before; None: nothing was, or nobody knows."""
     asleep: bool = False
     """It has no replicas because whoever asks this policy took the last one away, in an earlier life."""
-    seen: Seen | None = None
-    """Pod by pod, as the HPA's rule reads it, times in ``Observation.now``'s clock; None: nothing but the counts and
-    means above is known (a twin)."""
+    seen: TargetSeen | None = None
+    """Pod by pod, as the HPA's rule reads it, times in ``ScalingObservation.now``'s clock; None: nothing but the counts
+    and means above is known (a twin)."""
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingObservation(msgspec.Struct, frozen=True, kw_only=True):
     """A service graph at one moment."""
 
     now: float
@@ -108,5 +108,5 @@ def needs_of(policy: object, service: str) -> frozenset[str]:
     return declared(service) if declared is not None else frozenset()
 
 
-Policy: TypeAlias = MemoryPolicy[Observation, Decision]
+Policy: TypeAlias = MemoryPolicy[ScalingObservation, Decision]
 """Says how many replicas each service of one graph is to have."""

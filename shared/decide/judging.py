@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from shared.decide.domain import Domain
 from shared.decide.rollout import Rollout, gone
-from shared.decide.stages import Verdict, WindowRow
+from shared.decide.stages import WindowRow, WindowVerdict
 
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
@@ -115,5 +115,5 @@ class Judge:
             return None
         self.window.begin_anew(now)
         row = WindowRow(good=rollout.good)
-        row.add(Verdict.GOOD if ratio - sd >= 1.0 - self._most_worse else Verdict.UNSURE)
+        row.add(WindowVerdict.GOOD if ratio - sd >= 1.0 - self._most_worse else WindowVerdict.UNSURE)
         return replace(rollout, good=row.good, ratio=round(ratio, 6), sd=round(sd, 6))

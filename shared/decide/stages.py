@@ -78,7 +78,7 @@ def forced(step: RolloutStep, lacking: str, *, force: bool) -> bool:
     return unproven
 
 
-class Verdict(StrEnum):
+class WindowVerdict(StrEnum):
     """What a window says of the candidate."""
 
     GOOD = "good"
@@ -95,18 +95,18 @@ class WindowRow:
     bad: int = 0
     reasons: list[str] = field(default_factory=list)
     """Why the windows of the present row were bad."""
-    last: tuple[Verdict, str] = (Verdict.GOOD, "")
+    last: tuple[WindowVerdict, str] = (WindowVerdict.GOOD, "")
     """Of the last window, and in what it was worse."""
 
-    def add(self, verdict: Verdict, reason: str = "") -> None:
+    def add(self, verdict: WindowVerdict, reason: str = "") -> None:
         """A window has ended."""
         self.last = verdict, reason
         match verdict:
-            case Verdict.GOOD:
+            case WindowVerdict.GOOD:
                 self.good, self.bad, self.reasons = self.good + 1, 0, []
-            case Verdict.UNSURE:
+            case WindowVerdict.UNSURE:
                 self.good = 0
-            case Verdict.BAD:
+            case WindowVerdict.BAD:
                 self.good, self.bad = 0, self.bad + 1
                 self.reasons.append(reason)
 

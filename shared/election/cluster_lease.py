@@ -22,7 +22,7 @@ LONGEST_S = 3600
 """More than that is not waited for, whatever a Lease says."""
 
 
-class Held(Struct, frozen=True):
+class HeldLease(Struct, frozen=True):
     """The Lease as read. ``version``: its resourceVersion; ``holder`` "": nobody. ``leader``: the holder's process."""
 
     holder: str
@@ -33,14 +33,14 @@ class Held(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedLease:
     """A foreign Lease, and since when it has been seen unchanged."""
 
-    held: Held
+    held: HeldLease
     since: float
 
 
-class Create(Struct, frozen=True):
+class CreateLease(Struct, frozen=True):
     """There is none: make it ours."""
 
 
@@ -51,7 +51,7 @@ class Keep(Struct, frozen=True):
     transitions: int
 
 
-class Take(Struct, frozen=True):
+class TakeLease(Struct, frozen=True):
     """Its holder is gone: make ``version`` ours."""
 
     version: str
@@ -62,24 +62,26 @@ class Take(Struct, frozen=True):
 class StayOut(Struct, frozen=True):
     """Somebody else holds it; it is over at ``until`` unless it is renewed."""
 
-    held: Held
+    held: HeldLease
     until: float
 
 
-Decision = Create | Keep | Take | StayOut
+Decision = CreateLease | Keep | TakeLease | StayOut
 
 
-def decide(mine: str, held: Held | None, watched: Watched | None, now: float) -> tuple[Decision, Watched | None]:
+def decide(
+    mine: str, held: HeldLease | None, watched: WatchedLease | None, now: float
+) -> tuple[Decision, WatchedLease | None]:
     """What mesh ``mine`` does about the Lease it read at ``now``, and what to remember until it reads it again."""
     if held is None:
-        return Create(), None
+        return CreateLease(), None
     if held.holder == mine:
         return Keep(held.version, held.transitions), None
     if not held.holder:
-        return Take(held.version, held.transitions + 1, ""), None
+        return TakeLease(held.version, held.transitions + 1, ""), None
     if watched is None or watched.held != held:
-        watched = Watched(held, now)
+        watched = WatchedLease(held, now)
     until = watched.since + min(max(held.duration_s, 1), LONGEST_S)
     if now >= until:
-        return Take(held.version, held.transitions + 1, held.holder), None
+        return TakeLease(held.version, held.transitions + 1, held.holder), None
     return StayOut(held, until), watched

@@ -25,7 +25,7 @@ I1. At most one elector in the cluster has ``now < valid_until``, while clock ra
     while it has not heard of it yet, and the term fences it.
 I2. ``valid_until`` counts from before the request was sent, never from its answer.
 I3. ``term`` is the create_revision of the key this elector itself created; terms only grow.
-I4. ``Elected`` and ``Lost`` alternate, ``Elected`` first; after ``Stop`` there is no ``Elected``.
+I4. ``Elected`` and ``StopLeading`` alternate, ``Elected`` first; after ``StopElection`` there is no ``Elected``.
 I5. At most one request is in flight; answers to any other are ignored.
 I6. A holder whose service does not tick (``main_alive`` False) neither renews nor campaigns.
 I7. A foreign identity's key is removed only on the word that its process has ended (``LeaderEnded``), an own leftover
@@ -42,21 +42,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shared.election.events import (
-    Claim,
     Claimed,
+    ClaimKey,
     Elected,
+    ElectionTick,
     Event,
     Failed,
     Granted,
     GrantLease,
     Instruction,
     KeySeen,
-    Leader,
     LeaderChanged,
     LeaderEnded,
+    LeaderKey,
     LeaderRead,
     LeftoverRemoved,
-    Lost,
     ReadLeader,
     RemoveLeftover,
     Renew,
@@ -65,8 +65,8 @@ from shared.election.events import (
     Revoke,
     Revoked,
     Start,
-    Stop,
-    Tick,
+    StopElection,
+    StopLeading,
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
@@ -76,7 +76,7 @@ MOST_YIELD_S = 5.0
 """Whoever stands by and lives has claimed a vacant key by then. Some that are listed died with our predecessor."""
 
 
-class Phase(enum.Enum):
+class ElectorPhase(enum.Enum):
     NEW = "new"
     READING = "reading"
     FOLLOWING = "following"
@@ -89,18 +89,18 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
-HOLDS_NO_LEASE = frozenset({Phase.NEW, Phase.FOLLOWING, Phase.CLEARING, Phase.GRANTING})
-WAITS_FOR_AN_ANSWER = frozenset({Phase.CLEARING, Phase.GRANTING, Phase.CLAIMING})
+HOLDS_NO_LEASE = frozenset({ElectorPhase.NEW, ElectorPhase.FOLLOWING, ElectorPhase.CLEARING, ElectorPhase.GRANTING})
+WAITS_FOR_AN_ANSWER = frozenset({ElectorPhase.CLEARING, ElectorPhase.GRANTING, ElectorPhase.CLAIMING})
 
 
 @dataclass(frozen=True, slots=True)
 class ElectorState:
-    phase: Phase = Phase.NEW
+    phase: ElectorPhase = ElectorPhase.NEW
     request: int = 0
     """Number of the last request."""
     in_flight: bool = False
     wake_at: float = math.inf
-    """When the next ``Tick`` is due."""
+    """When the next ``ElectionTick`` is due."""
     lease_id: int = 0
     sent_at: float = -math.inf
     """When the lease was last granted or asked to be renewed."""
@@ -108,7 +108,7 @@ class ElectorState:
     """Leading is allowed before this instant; ``-inf`` unless leading (or about to claim)."""
     term: int = 0
     """Our own term; 0 unless leading."""
-    leader: Leader | None = None
+    leader: LeaderKey | None = None
     seen_revision: int = 0
     """Nothing older about the key is believed."""
     main_alive: bool = True
@@ -122,18 +122,22 @@ class ElectorState:
 
     def is_valid(self, now: float) -> bool:
         """Whether leading is allowed at ``now``."""
-        return self.phase is Phase.LEADING and now < self.valid_until
+        return self.phase is ElectorPhase.LEADING and now < self.valid_until
 
     def validate(self) -> Iterator[str]:
         """What is broken between two steps, the invariant's name first; nothing while all is well."""
-        leads, ended = self.phase is Phase.LEADING, self.phase in {Phase.NEW, Phase.STOPPED}
+        leads, ended = self.phase is ElectorPhase.LEADING, self.phase in {ElectorPhase.NEW, ElectorPhase.STOPPED}
         if leads != (self.term > 0):
             yield f"elector-term: {self.phase.value} with term {self.term}"
         if leads and (not self.lease_id or math.isinf(self.valid_until)):
             yield "elector-lease: leading without a lease or an end of it"
         if self.phase in HOLDS_NO_LEASE and self.lease_id:
             yield f"elector-lease: {self.phase.value} with lease {self.lease_id}"
-        if math.isfinite(self.valid_until) and self.phase not in {Phase.CLAIMING, Phase.READING, Phase.LEADING}:
+        if math.isfinite(self.valid_until) and self.phase not in {
+            ElectorPhase.CLAIMING,
+            ElectorPhase.READING,
+            ElectorPhase.LEADING,
+        }:
             yield f"elector-validity: {self.phase.value} is valid until {self.valid_until}"
         if not (ended or self.in_flight or math.isfinite(self.wake_at)):
             yield f"elector-goes-on: {self.phase.value} waits for no answer and for no time"
@@ -161,14 +165,14 @@ class Elector:
 
     def step(self, state: ElectorState, event: Event, now: float) -> Step:
         """The only way to change the state. Never raises for any order of events."""
-        if state.phase is Phase.STOPPED:
+        if state.phase is ElectorPhase.STOPPED:
             return state, []
         match event:
             case Start():
-                return self._read(state) if state.phase is Phase.NEW else (state, [])
-            case Stop():
+                return self._read(state) if state.phase is ElectorPhase.NEW else (state, [])
+            case StopElection():
                 return self._stop(state)
-            case Tick():
+            case ElectionTick():
                 return self._tick(replace(state, main_alive=event.main_alive), now)
             case KeySeen():
                 return self._key_seen(state, event, now)
@@ -180,39 +184,41 @@ class Elector:
         match event:
             case Failed():
                 return self._failed(state, event, now)
-            case LeaderRead() if state.phase is Phase.READING:
+            case LeaderRead() if state.phase is ElectorPhase.READING:
                 return self._leader_read(state, event, now)
-            case LeftoverRemoved() if state.phase is Phase.CLEARING:
+            case LeftoverRemoved() if state.phase is ElectorPhase.CLEARING:
                 state = replace(state, may_clear_restarted=False)
                 return self._read(state) if not event.removed else self._campaign(state, now)
-            case Granted() if state.phase is Phase.GRANTING:
+            case Granted() if state.phase is ElectorPhase.GRANTING:
                 valid_until = self.settings.valid_until(sent_at=event.sent_at, ttl_s=event.ttl_s)
                 state = replace(state, lease_id=event.lease_id, sent_at=event.sent_at, valid_until=valid_until)
-                return self._ask(state, Phase.CLAIMING, lambda request: Claim(request, event.lease_id, self.value))
-            case Claimed() if state.phase is Phase.CLAIMING:
+                return self._ask(
+                    state, ElectorPhase.CLAIMING, lambda request: ClaimKey(request, event.lease_id, self.value)
+                )
+            case Claimed() if state.phase is ElectorPhase.CLAIMING:
                 return self._lead(state, event.revision, now) if event.won else self._leave(state)
-            case Renewed() if state.phase is Phase.LEADING:
+            case Renewed() if state.phase is ElectorPhase.LEADING:
                 return self._renewed(state, event)
-            case Revoked() if state.phase in {Phase.LEAVING, Phase.STOPPING}:
+            case Revoked() if state.phase in {ElectorPhase.LEAVING, ElectorPhase.STOPPING}:
                 return self._revoked(state)
         return asking, []  # an answer to something else: what was asked is still open
 
     # --- time -----------------------------------------------------------------------------------------------------
 
     def _tick(self, state: ElectorState, now: float) -> Step:
-        if state.phase is Phase.LEADING:
+        if state.phase is ElectorPhase.LEADING:
             if now >= state.valid_until:
                 return self._lose(state, "validity_over")
             due = now >= state.sent_at + self.settings.renew_every_s and now >= state.wake_at
             if due and state.main_alive and not state.in_flight:
-                state, out = self._ask(state, Phase.LEADING, lambda request: Renew(request, state.lease_id))
+                state, out = self._ask(state, ElectorPhase.LEADING, lambda request: Renew(request, state.lease_id))
                 return replace(state, sent_at=now, wake_at=state.valid_until), out
             if due and not state.main_alive:
                 return replace(state, wake_at=min(now + self.settings.retry_s, state.valid_until)), []
             return state, []
         if state.in_flight or now < state.wake_at:
             return state, []
-        if state.phase in {Phase.LEAVING, Phase.STOPPING}:
+        if state.phase in {ElectorPhase.LEAVING, ElectorPhase.STOPPING}:
             return self._ask(state, state.phase, lambda request: Revoke(request, state.lease_id))
         return self._read(state)
 
@@ -227,23 +233,23 @@ class Elector:
     def _failed(self, state: ElectorState, event: Failed, now: float) -> Step:
         retry_at = now + self.settings.retry_s
         match state.phase:
-            case Phase.LEADING:
+            case ElectorPhase.LEADING:
                 # As if sent earlier: the next attempt is due at retry_at, not a whole renew_every_s after this one.
                 sent_at = min(state.sent_at, retry_at - self.settings.renew_every_s)
                 return replace(state, sent_at=sent_at, wake_at=min(retry_at, state.valid_until)), []
-            case Phase.CLAIMING if event.unknown:
+            case ElectorPhase.CLAIMING if event.unknown:
                 return self._read(state)
-            case Phase.CLAIMING:
+            case ElectorPhase.CLAIMING:
                 return self._leave(state)
-            case Phase.LEAVING if not event.unknown:
+            case ElectorPhase.LEAVING if not event.unknown:
                 return self._revoked(state)
-            case Phase.STOPPING:
-                return replace(state, phase=Phase.STOPPED, wake_at=math.inf), []
-            case Phase.LEAVING:
+            case ElectorPhase.STOPPING:
+                return replace(state, phase=ElectorPhase.STOPPED, wake_at=math.inf), []
+            case ElectorPhase.LEAVING:
                 return replace(state, wake_at=retry_at), []
-            case Phase.CLEARING if not event.unknown:
+            case ElectorPhase.CLEARING if not event.unknown:
                 state = replace(state, ended_term=0)  # we may not: the lease decides
-        return replace(state, phase=Phase.READING, wake_at=retry_at), []
+        return replace(state, phase=ElectorPhase.READING, wake_at=retry_at), []
 
     # --- the key ----------------------------------------------------------------------------------------------------
 
@@ -259,7 +265,7 @@ class Elector:
         if state.lease_id:
             # It has not, but it may still arrive: without its lease it will be refused.
             return self._leave(state)
-        state, out = self._note_leader(state, Leader(kv.value, kv.create_revision) if kv is not None else None)
+        state, out = self._note_leader(state, LeaderKey(kv.value, kv.create_revision) if kv is not None else None)
         if kv is None:
             state, more = self._campaign(replace(state, may_clear_restarted=False), now)
         elif self._is_own(kv, state):
@@ -270,7 +276,7 @@ class Elector:
             state, more = self._clear(state, kv.create_revision)
         else:
             wake_at = now + self.settings.observe_every_s
-            state = replace(state, phase=Phase.FOLLOWING, wake_at=wake_at, may_clear_restarted=False)
+            state = replace(state, phase=ElectorPhase.FOLLOWING, wake_at=wake_at, may_clear_restarted=False)
             more = []
         return state, [*out, *more]
 
@@ -284,12 +290,12 @@ class Elector:
         if event.kv.mod_revision <= state.seen_revision:
             return state, []
         state = replace(state, seen_revision=event.kv.mod_revision)
-        leader = None if event.deleted else Leader(event.kv.value, event.kv.create_revision)
+        leader = None if event.deleted else LeaderKey(event.kv.value, event.kv.create_revision)
         state, out = self._note_leader(state, leader)
-        if state.phase is Phase.LEADING and (leader is None or leader.term != state.term):
+        if state.phase is ElectorPhase.LEADING and (leader is None or leader.term != state.term):
             state, more = self._lose(state, "deposed")
             return state, [*out, *more]
-        if state.phase is Phase.FOLLOWING and leader is None:
+        if state.phase is ElectorPhase.FOLLOWING and leader is None:
             state, more = self._campaign(state, now)
             return state, [*out, *more]
         return state, out
@@ -298,11 +304,11 @@ class Elector:
         """Its lease need not be waited for. Who is wrong about it has deposed a leader, whose writes are refused. It is
         said once: where we do something else now, or etcd does not answer, the next read of the key acts on it."""
         state = replace(state, ended_term=event.term)
-        if state.phase is not Phase.FOLLOWING or state.leader is None or state.leader.term != event.term:
+        if state.phase is not ElectorPhase.FOLLOWING or state.leader is None or state.leader.term != event.term:
             return state, []
         return self._clear(state, event.term)
 
-    def _note_leader(self, state: ElectorState, leader: Leader | None) -> Step:
+    def _note_leader(self, state: ElectorState, leader: LeaderKey | None) -> Step:
         if leader == state.leader:
             return state, []
         if leader is not None:
@@ -311,36 +317,36 @@ class Elector:
 
     # --- moves ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, state: ElectorState, phase: Phase, make: Callable[[int], Request]) -> Step:
+    def _ask(self, state: ElectorState, phase: ElectorPhase, make: Callable[[int], Request]) -> Step:
         request = state.request + 1
         state = replace(state, phase=phase, request=request, in_flight=True, wake_at=math.inf)
         return state, [make(request)]
 
     def _clear(self, state: ElectorState, term: int) -> Step:
-        return self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, term))
+        return self._ask(state, ElectorPhase.CLEARING, lambda request: RemoveLeftover(request, term))
 
     def _read(self, state: ElectorState) -> Step:
-        return self._ask(state, Phase.READING, ReadLeader)
+        return self._ask(state, ElectorPhase.READING, ReadLeader)
 
     def _campaign(self, state: ElectorState, now: float) -> Step:
         if now < state.yields_until:
-            return replace(state, phase=Phase.FOLLOWING, wake_at=state.yields_until), []
+            return replace(state, phase=ElectorPhase.FOLLOWING, wake_at=state.yields_until), []
         if not state.main_alive:
-            return replace(state, phase=Phase.FOLLOWING, wake_at=now + self.settings.retry_s), []
+            return replace(state, phase=ElectorPhase.FOLLOWING, wake_at=now + self.settings.retry_s), []
         ttl_s = self.settings.lease_ttl_s
-        return self._ask(state, Phase.GRANTING, lambda request: GrantLease(request, ttl_s))
+        return self._ask(state, ElectorPhase.GRANTING, lambda request: GrantLease(request, ttl_s))
 
     def _lead(self, state: ElectorState, term: int, now: float) -> Step:
         if now >= state.valid_until:
             return self._leave(state)
         wake_at = min(state.sent_at + self.settings.renew_every_s, state.valid_until)
         seen = max(state.seen_revision, term)
-        state = replace(state, phase=Phase.LEADING, term=term, wake_at=wake_at, seen_revision=seen)
-        state, out = self._note_leader(state, Leader(self.value, term))
+        state = replace(state, phase=ElectorPhase.LEADING, term=term, wake_at=wake_at, seen_revision=seen)
+        state, out = self._note_leader(state, LeaderKey(self.value, term))
         return state, [Elected(term), *out]
 
     def _lose(self, state: ElectorState, reason: str) -> Step:
-        lost = Lost(state.term, reason)
+        lost = StopLeading(state.term, reason)
         state, out = self._leave(replace(state, term=0))
         return state, [lost, *out]
 
@@ -348,17 +354,17 @@ class Elector:
         state = replace(state, valid_until=-math.inf, sent_at=-math.inf)
         if not state.lease_id:
             return self._read(state)
-        return self._ask(state, Phase.LEAVING, lambda request: Revoke(request, state.lease_id))
+        return self._ask(state, ElectorPhase.LEAVING, lambda request: Revoke(request, state.lease_id))
 
     def _revoked(self, state: ElectorState) -> Step:
-        if state.phase is Phase.STOPPING:
-            return replace(state, phase=Phase.STOPPED, lease_id=0, wake_at=math.inf), []
+        if state.phase is ElectorPhase.STOPPING:
+            return replace(state, phase=ElectorPhase.STOPPED, lease_id=0, wake_at=math.inf), []
         return self._read(replace(state, lease_id=0))
 
     def _stop(self, state: ElectorState) -> Step:
-        out: list[Instruction] = [Lost(state.term, "resigned")] if state.phase is Phase.LEADING else []
+        out: list[Instruction] = [StopLeading(state.term, "resigned")] if state.phase is ElectorPhase.LEADING else []
         state = replace(state, term=0, valid_until=-math.inf)
-        if not state.lease_id or state.phase is Phase.STOPPING:
-            return replace(state, phase=Phase.STOPPED, in_flight=False, wake_at=math.inf), out
-        state, more = self._ask(state, Phase.STOPPING, lambda request: Revoke(request, state.lease_id))
+        if not state.lease_id or state.phase is ElectorPhase.STOPPING:
+            return replace(state, phase=ElectorPhase.STOPPED, in_flight=False, wake_at=math.inf), out
+        state, more = self._ask(state, ElectorPhase.STOPPING, lambda request: Revoke(request, state.lease_id))
         return state, [*out, *more]

@@ -12,7 +12,7 @@ from msgspec import Struct
 from shared.ports import KeyValue
 
 
-class Leader(Struct, frozen=True):
+class LeaderKey(Struct, frozen=True):
     """Who leads, as read from the key: its value and its create_revision."""
 
     value: bytes
@@ -26,11 +26,11 @@ class Start(Struct, frozen=True):
     pass
 
 
-class Stop(Struct, frozen=True):
+class StopElection(Struct, frozen=True):
     """Resign if leading, then end."""
 
 
-class Tick(Struct, frozen=True):
+class ElectionTick(Struct, frozen=True):
     """Time has reached ``wake_at``, or the service's own liveness changed."""
 
     main_alive: bool = True
@@ -95,7 +95,7 @@ class Failed(Struct, frozen=True):
 
 
 Answer = Granted | Claimed | LeaderRead | LeftoverRemoved | Renewed | Revoked | Failed
-Event = Start | Stop | Tick | KeySeen | LeaderEnded | Answer
+Event = Start | StopElection | ElectionTick | KeySeen | LeaderEnded | Answer
 
 
 # --- instructions -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class GrantLease(Struct, frozen=True):
     ttl_s: int
 
 
-class Claim(Struct, frozen=True):
+class ClaimKey(Struct, frozen=True):
     """If the key is absent, create it with ``value`` under the lease."""
 
     request: int
@@ -139,7 +139,7 @@ class Elected(Struct, frozen=True):
     term: int
 
 
-class Lost(Struct, frozen=True):
+class StopLeading(Struct, frozen=True):
     """Stop leading now; ``reason`` is one of a few constant words."""
 
     term: int
@@ -149,8 +149,8 @@ class Lost(Struct, frozen=True):
 class LeaderChanged(Struct, frozen=True):
     """The leader as far as the key is known; None: nobody."""
 
-    leader: Leader | None
+    leader: LeaderKey | None
 
 
-Request = GrantLease | Claim | ReadLeader | RemoveLeftover | Renew | Revoke
-Instruction = Request | Elected | Lost | LeaderChanged
+Request = GrantLease | ClaimKey | ReadLeader | RemoveLeftover | Renew | Revoke
+Instruction = Request | Elected | StopLeading | LeaderChanged

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation
 
 EPSILON = 1e-9
 
@@ -17,7 +17,7 @@ EPSILON = 1e-9
 class Allowed(Struct, frozen=True):
     """``changes``: what is carried out, by job; ``refused``: what is not, and why."""
 
-    changes: dict[str, Allocation]
+    changes: dict[str, JobAllocation]
     refused: dict[str, str]
 
 
@@ -27,10 +27,10 @@ def workers_of(job: JobObservation, decision: Decision) -> int:
     return job.workers if wanted is None else wanted.workers
 
 
-def allow(seen: Observation, decision: Decision, *, may_stop: Iterable[str] = ()) -> Allowed:
+def allow(seen: JobsObservation, decision: Decision, *, may_stop: Iterable[str] = ()) -> Allowed:
     """``may_stop``: jobs that may be taken to 0 while they run; any other keeps at least its minimum."""
     stoppable, jobs = set(may_stop), {job.name: job for job in seen.jobs}
-    changes: dict[str, Allocation] = {}
+    changes: dict[str, JobAllocation] = {}
     refused: dict[str, str] = {}
     for name, wanted in decision.items():
         job = jobs.get(name)
@@ -44,7 +44,7 @@ def allow(seen: Observation, decision: Decision, *, may_stop: Iterable[str] = ()
     return Allowed(changes, refused)
 
 
-def _problem(job: JobObservation, wanted: Allocation, stoppable: set[str]) -> str:
+def _problem(job: JobObservation, wanted: JobAllocation, stoppable: set[str]) -> str:
     count = wanted.workers
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         return f"{count!r} workers: not a number of workers"
@@ -59,12 +59,12 @@ def _problem(job: JobObservation, wanted: Allocation, stoppable: set[str]) -> st
     return ""
 
 
-def capacity(seen: Observation) -> float:
+def capacity(seen: JobsObservation) -> float:
     """GPUs of all nodes."""
     return float(sum(node.gpus for node in seen.nodes))
 
 
-def _hold_to_capacity(seen: Observation, changes: dict[str, Allocation], refused: dict[str, str]) -> None:
+def _hold_to_capacity(seen: JobsObservation, changes: dict[str, JobAllocation], refused: dict[str, str]) -> None:
     """Of growth that no GPU is left for, the jobs that came last wait: what shrinks goes first, so that nobody is held
     back by what is about to be free."""
     free = capacity(seen)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from shared.errors import ConfigError
-from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import GpuNode, Phase, TrainingJob
+from shared.model.training_job import GpuNode, JobPhase, TrainingJob
 
 REMEDY = "give a file of conclave jobs record"
 BEGIN = len('{"at":')
@@ -36,14 +36,14 @@ class DecidedJob(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class DecidedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """All jobs that are there, in the order in which they came. ``gpus``: whole ones of open nodes."""
 
     at: float
     gpus: int
     jobs: tuple[DecidedJob, ...]
 
-    def observation(self) -> Observation:
+    def observation(self) -> JobsObservation:
         """What whoever decided saw, as far as it was recorded; all GPUs as one node's."""
         jobs = (
             JobObservation(
@@ -53,14 +53,14 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             )
             for job in self.jobs
         )  # fmt: skip
-        return Observation(now=self.at, jobs=tuple(jobs), nodes=(NodeObservation(name="cluster", gpus=self.gpus),))
+        return JobsObservation(now=self.at, jobs=tuple(jobs), nodes=(NodeObservation(name="cluster", gpus=self.gpus),))
 
     def decision(self) -> Decision:
         """What was decided."""
-        return {job.name: Allocation(workers=job.workers) for job in self.jobs}
+        return {job.name: JobAllocation(workers=job.workers) for job in self.jobs}
 
 
-class Recorder:
+class HistoryRecorder:
     """Follows TrainingJobs and nodes, and says what was decided each time that it changed."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         self.nodes: dict[str, GpuNode] = {}
         self._had: dict[str, int] = {}
 
-    def news(self, at: float) -> Decided | None:
+    def news(self, at: float) -> DecidedJobs | None:
         """The decision that holds now; None: it is the one that was told last, nobody is there, or only half of it can
         be seen yet (more GPUs than there are). Jobs that hold no GPUs, are paused, have ended or cannot be used are
         left out: nobody divides anything for them."""
@@ -77,7 +77,7 @@ class Recorder:
         if not here or given == self._had:
             return None
         gpus = sum(node.gpu_milli for node in self.nodes.values() if node.open) // MILLI_PER_DEVICE
-        found = Decided(at=at, gpus=gpus, jobs=tuple(_decided(job, self._had.get(job.key, 0)) for job in here))
+        found = DecidedJobs(at=at, gpus=gpus, jobs=tuple(_decided(job, self._had.get(job.key, 0)) for job in here))
         if _problem(found):
             return None
         self._had = given
@@ -87,7 +87,7 @@ class Recorder:
 def _counts(job: TrainingJob) -> bool:
     """Whether a policy divides GPUs for it."""
     idle = job.ended or job.deleting or job.paused or job.problem
-    return bool(job.gpu_milli and not idle and job.status.phase is not Phase.STOPPING)
+    return bool(job.gpu_milli and not idle and job.status.phase is not JobPhase.STOPPING)
 
 
 def _decided(job: TrainingJob, before: int) -> DecidedJob:
@@ -99,7 +99,7 @@ def _decided(job: TrainingJob, before: int) -> DecidedJob:
     )  # fmt: skip
 
 
-def line_of(decided: Decided) -> str:
+def line_of(decided: DecidedJobs) -> str:
     """One line of the file, without its end."""
     return msgspec.json.encode(decided).decode()
 
@@ -110,19 +110,19 @@ def whole_lines(text: str, file: str) -> int:
     end = text.rfind("\n") + 1
     if text[:end].strip():
         parse_history(text[:end], file)
-    if text[end:] and not line_of(Decided(at=0.0, gpus=0, jobs=())).startswith(text[end:][:BEGIN]):
+    if text[end:] and not line_of(DecidedJobs(at=0.0, gpus=0, jobs=())).startswith(text[end:][:BEGIN]):
         raise ConfigError(f"{file}: its last line is no decision; {REMEDY}, or the name of a new file")
     return end
 
 
-def parse_history(text: str, file: str) -> list[Decided]:
+def parse_history(text: str, file: str) -> list[DecidedJobs]:
     """The decisions, in the file's order. ``ConfigError`` names the line and what is wrong with it."""
-    found: list[Decided] = []
+    found: list[DecidedJobs] = []
     for line, row in enumerate(text.splitlines(), 1):
         if not row.strip():
             continue
         try:
-            one = msgspec.json.decode(row, type=Decided)
+            one = msgspec.json.decode(row, type=DecidedJobs)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ConfigError(f"{file}, line {line}: {error}; {REMEDY}") from None
         problem = _problem(one)
@@ -134,7 +134,7 @@ def parse_history(text: str, file: str) -> list[Decided]:
     return found
 
 
-def _problem(one: Decided) -> str:
+def _problem(one: DecidedJobs) -> str:
     """What cannot be true of it; ""."""
     for job in one.jobs:
         if not 1 <= job.minimum <= job.maximum:

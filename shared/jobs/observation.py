@@ -94,7 +94,7 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     """False: it holds what stands on it and takes nothing new (cordoned, not ready, gone)."""
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class JobsObservation(msgspec.Struct, frozen=True, kw_only=True):
     """All jobs and nodes at one moment."""
 
     now: float
@@ -103,7 +103,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeObservation, ...]
 
 
-class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+class JobAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """What one job is to have. ``workers`` 0: it waits, or is stopped at its checkpoint."""
 
     workers: int
@@ -115,8 +115,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """Parameter servers, of a job whose number may be chosen; None: as many as workers, and no more than it takes."""
 
 
-Decision = Mapping[str, Allocation]
+Decision = Mapping[str, JobAllocation]
 """By job. A job that is not named keeps what it has."""
 
-Policy: TypeAlias = MemoryPolicy[Observation, Decision]
+Policy: TypeAlias = MemoryPolicy[JobsObservation, Decision]
 """Divides the GPUs over the jobs."""

@@ -24,16 +24,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.jobs.bounds import Allowed, capacity
-from shared.jobs.observation import Allocation, JobObservation, Observation
-from shared.model.queue import Order, Queue
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation
+from shared.model.queue import Queue, UnitOrder
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
-from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node
+from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, QueueLine, QueueNode
 from shared.scheduling.queues.tree import QueueTree
 
 EPSILON = 1e-9
 
 
-class Claim(Struct, frozen=True):
+class QuotaClaim(Struct, frozen=True):
     """How a job counts in queues. ``label``: the queue that it names, "" for its namespace's; ``worker``: what one of
     them asks for; ``servers``: what all its parameter servers do, beside any number of workers; ``gpu``: the resource
     by which it asks for GPUs, "" for none; ``held`` False: another scheduler places it, and no limit holds it back."""
@@ -55,11 +55,11 @@ class Used(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownJobs:
     """``seen``: what the policy is shown; ``held``: jobs that it is not shown, by the limit that holds them;
     ``limited``: those whose growth a limit holds."""
 
-    seen: Observation
+    seen: JobsObservation
     held: dict[str, Blocked]
     limited: dict[str, Blocked]
 
@@ -68,7 +68,7 @@ class Quotas:
     """The queues at one moment, and how many workers of each job count in them."""
 
     def __init__(
-        self, queues: Iterable[Queue], totals: Mapping[str, int], used: Iterable[Used], claims: Mapping[str, Claim]
+        self, queues: Iterable[Queue], totals: Mapping[str, int], used: Iterable[Used], claims: Mapping[str, QuotaClaim]
     ) -> None:
         self._tree = QueueTree()
         self._claims = claims
@@ -100,7 +100,7 @@ class Quotas:
             return None
         return self._tree.blocked(self.line(job), _times(claim.worker, more, claim.servers if starts else ()))
 
-    def line(self, job: str) -> Line:
+    def line(self, job: str) -> QueueLine:
         """The line of the queue that the job is in."""
         claim, tree = self._claims[job], self._tree
         node = tree.structure.nodes.get(tree.line_name(claim.label, claim.namespace))
@@ -114,7 +114,7 @@ class Quotas:
         claim = self._claims.get(job)
         return self._tree.line_name(claim.label, claim.namespace) if claim is not None else ""
 
-    def below(self, job: str, node: Node) -> bool:
+    def below(self, job: str, node: QueueNode) -> bool:
         """Whether the limits of this queue hold for the job."""
         claim = self._claims.get(job)
         return claim is not None and claim.held and node in _chain(self.line(job))
@@ -164,9 +164,9 @@ class Quotas:
 
     def first_come(self, job: str) -> bool:
         """Whether nobody goes past a job of its queue that waits."""
-        return self._claims[job].held and self.line(job).order is Order.FIFO
+        return self._claims[job].held and self.line(job).order is UnitOrder.FIFO
 
-    def _beyond(self, line: Line, name: str, owner: Line) -> int:
+    def _beyond(self, line: QueueLine, name: str, owner: QueueLine) -> int:
         """What the line, and each queue above it up to what it has in common with the owner, uses above its own."""
         if line is owner:
             return 0
@@ -178,13 +178,13 @@ class Quotas:
         return max(0, least)
 
 
-def shown(seen: Observation, quotas: Quotas, ours: Collection[str]) -> Shown:
+def shown(seen: JobsObservation, quotas: Quotas, ours: Collection[str]) -> ShownJobs:
     """What the policy may see. All of a queue that could shrink is taken for shrunk where one waits for its minimum."""
     held: dict[str, Blocked] = {}
     limited: dict[str, Blocked] = {}
     for job in seen.jobs:
         quotas.count(job.name, min(job.workers, job.minimum) if job.name in ours else job.workers)
-    waits: dict[Line, Blocked] = {}
+    waits: dict[QueueLine, Blocked] = {}
     for job in sorted(seen.jobs, key=lambda job: (job.submitted, job.name)):
         if job.name not in ours or job.workers >= job.minimum:
             continue
@@ -209,7 +209,7 @@ def shown(seen: Observation, quotas: Quotas, ours: Collection[str]) -> Shown:
         elif job.workers:  # its minimum was raised over what its queue leaves: it runs on as it does
             kept = {"minimum": job.workers, "maximum": job.workers, "requested": job.workers}
             jobs.append(replace(job, **kept))
-    return Shown(replace(seen, jobs=tuple(jobs)), held, limited)
+    return ShownJobs(replace(seen, jobs=tuple(jobs)), held, limited)
 
 
 def _most(job: JobObservation, quotas: Quotas) -> tuple[int, Blocked | None]:
@@ -228,7 +228,7 @@ def _most(job: JobObservation, quotas: Quotas) -> tuple[int, Blocked | None]:
     return low, quotas.blocked(job.name, low + 1 - job.workers, starts=not job.workers)
 
 
-class Dealt(Struct, frozen=True):
+class QuotaVerdict(Struct, frozen=True):
     """``allowed``: what is carried out; ``held``: the limit that holds back what was decided for a job."""
 
     allowed: Allowed
@@ -240,7 +240,7 @@ class _Dealing:
 
     def __init__(
         self,
-        seen: Observation,
+        seen: JobsObservation,
         allowed: Allowed,
         quotas: Quotas,
         *,
@@ -265,7 +265,7 @@ class _Dealing:
 
     def minima(self) -> None:
         """Who is to start, or to reach its minimum, in order."""
-        waits: dict[Line, Blocked] = {}
+        waits: dict[QueueLine, Blocked] = {}
         self._spare = [
             job for job in reversed(self.order) if job.name in self.ours and self.given[job.name] > job.minimum
         ]
@@ -333,7 +333,7 @@ class _Dealing:
         """What queues lent comes back to those that are guaranteed it and wait."""
         free = self._free()
         lenders = [other for other in reversed(self.order) if self._may_give(other, whole=False)]
-        failed: dict[Line, list[dict[str, int]]] = {}
+        failed: dict[QueueLine, list[dict[str, int]]] = {}
         for job in self.order:
             if job.name not in self.ours or self.given[job.name]:
                 continue
@@ -405,7 +405,7 @@ class _Dealing:
         )
         return capacity(self.seen) - held
 
-    def dealt(self) -> Dealt:
+    def dealt(self) -> QuotaVerdict:
         for job in self.seen.jobs:
             given, wanted = self.given[job.name], self.changes.get(job.name)
             if given == job.workers and (wanted is None or wanted.workers == job.workers):
@@ -416,19 +416,19 @@ class _Dealing:
                 del self.changes[job.name]
                 continue
             batch = wanted.batch if wanted is not None else None
-            self.changes[job.name] = Allocation(workers=given, batch=batch)
-        return Dealt(Allowed(self.changes, self.refused), self.held)
+            self.changes[job.name] = JobAllocation(workers=given, batch=batch)
+        return QuotaVerdict(Allowed(self.changes, self.refused), self.held)
 
 
 def dealt(
-    seen: Observation,
+    seen: JobsObservation,
     allowed: Allowed,
     quotas: Quotas,
     *,
     ours: Collection[str],
     may_stop: Collection[str],
     held: Mapping[str, Blocked],
-) -> Dealt:
+) -> QuotaVerdict:
     """What of a policy's decision is carried out. ``held``: jobs that it was not shown."""
     dealing = _Dealing(seen, allowed, quotas, ours=ours, may_stop=may_stop, held=held)
     dealing.minima()
@@ -444,7 +444,7 @@ def _times(worker: Amounts, count: int, beside: Amounts) -> Amounts:
     return tuple(sorted(found.items()))
 
 
-def _chain(line: Line) -> list[Node]:
+def _chain(line: QueueLine) -> list[QueueNode]:
     found, node = [], line.parent
     while node is not None:
         found.append(node)

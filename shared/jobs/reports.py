@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from shared.model.training_job import Figures, Report
+from shared.model.training_job import JobFigures, JobReport
 
 MAX_BYTES = 4096
 MAX_STEPS = 1 << 53
@@ -30,7 +30,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 
 
-class Said(Figures, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Said(JobFigures, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a report. ``job``: ``namespace/name``, where the sender wants to be told if it is another's."""
 
     job: str = ""
@@ -58,7 +58,7 @@ def read_report(body: bytes | str) -> Said:
         ) from None
 
 
-def accept(said: Said, *, job: str, last: Report, at: float, restarted: bool) -> Report:
+def accept(said: Said, *, job: str, last: JobReport, at: float, restarted: bool) -> JobReport:
     """What is known of the job from now on. ``job``: whose token it came with; ``restarted``: its workers were started
     again since ``last``, so its steps may be fewer. ``ReportRefused``: it cannot be true.
     """
@@ -86,19 +86,19 @@ def accept(said: Said, *, job: str, last: Report, at: float, restarted: bool) ->
             "processes start by themselves, report resumed_steps"
         )
 
-    told = {name: getattr(said, name) for name in Figures.__struct_fields__}
+    told = {name: getattr(said, name) for name in JobFigures.__struct_fields__}
     news = {name: value for name, value in told.items() if value is not None}
     return replace(last, **{**news, "resumed_steps": resumed, "at": at})
 
 
-def began_anew(last: Report, report: Report) -> bool:
+def began_anew(last: JobReport, report: JobReport) -> bool:
     """Whether the processes that report are others than before."""
     if report.steps is not None and last.steps is not None and report.steps < last.steps:
         return True
     return last.steps is not None and report.resumed_steps is not None and report.resumed_steps != last.resumed_steps
 
 
-def lost_steps(last: Report, report: Report) -> int:
+def lost_steps(last: JobReport, report: JobReport) -> int:
     """Steps done in vain, where the processes began anew: from where they began to what was reported before."""
     if last.steps is None or report.steps is None or not began_anew(last, report):
         return 0

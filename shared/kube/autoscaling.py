@@ -15,19 +15,19 @@ from msgspec import field
 from shared.errors import ObjectError
 from shared.kube.convert_relations import selector_from_api
 from shared.kube.label_selectors import SelectorError, parse_label_selector, query_text
-from shared.kube.objects import Json, LabelSelector, ObjectMeta
+from shared.kube.objects import Json, KubeLabelSelector, ObjectMeta
 from shared.kube.resources import Resource
 from shared.kube.spec_reader import SpecReader
 from shared.model.autoscaler import (
     Autoscaler,
     ForeignWriter,
     Go,
-    Limits,
-    Mode,
-    Signal,
-    Source,
+    ScalerLimits,
+    ScalerMode,
+    ScalingSignal,
+    ScalingTarget,
+    ServiceSignalSource,
     SourceKind,
-    Target,
     TargetRef,
 )
 
@@ -48,15 +48,17 @@ class AutoscalerObject(Json, frozen=True):
 AUTOSCALERS = Resource("ResilientAutoscaler", "conclave.io", "v1alpha1", "resilientautoscalers", True, AutoscalerObject)
 
 SIGNALS = {
-    "cpu": Signal.CPU, "memory": Signal.MEMORY, "arrivals": Signal.ARRIVALS, "served": Signal.SERVED,
-    "failed": Signal.FAILED, "latency": Signal.LATENCY, "queue": Signal.QUEUE,
+    "cpu": ScalingSignal.CPU, "memory": ScalingSignal.MEMORY, "arrivals": ScalingSignal.ARRIVALS,
+    "served": ScalingSignal.SERVED,
+    "failed": ScalingSignal.FAILED, "latency": ScalingSignal.LATENCY, "queue": ScalingSignal.QUEUE,
 }  # fmt: skip
 """The names in the object."""
 UNITS = {"seconds": 1.0, "milliseconds": 0.001, "cores": 1.0, "millicores": 0.001, "bytes": 1.0, "perSecond": 1.0,
          "perMinute": 1 / 60, "count": 1.0}  # fmt: skip
 _UNITS_OF = {
-    Signal.CPU: ("cores", "millicores"), Signal.MEMORY: ("bytes",), Signal.LATENCY: ("seconds", "milliseconds"),
-    Signal.QUEUE: ("count",),
+    ScalingSignal.CPU: ("cores", "millicores"), ScalingSignal.MEMORY: ("bytes",), ScalingSignal.LATENCY: ("seconds",
+    "milliseconds"),
+    ScalingSignal.QUEUE: ("count",),
 }  # fmt: skip
 _RATES = ("perSecond", "perMinute")
 
@@ -87,7 +89,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation or 0,
-        mode=read.one_of("mode", spec.get("mode"), Mode, Mode.OBSERVE),
+        mode=read.one_of("mode", spec.get("mode"), ScalerMode, ScalerMode.OBSERVE),
         policy=read.printable("policy.name", policy.get("name"), most=63, default="hpa"),
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
         policy_settings=read.object("policy.settings", policy.get("settings")),
@@ -115,8 +117,8 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     )
 
 
-def _limits(read: SpecReader, value: Any) -> Limits:
-    found, plain = read.object("limits", value), Limits()
+def _limits(read: SpecReader, value: Any) -> ScalerLimits:
+    found, plain = read.object("limits", value), ScalerLimits()
 
     def whole(name: str, high: int, default: int) -> int:
         return read.whole(f"limits.{name}", found.get(name), 0, high, default)
@@ -125,7 +127,7 @@ def _limits(read: SpecReader, value: Any) -> Limits:
         taken = read.number(f"limits.{name}", found.get(name), 1, 86_400, default)
         return default if taken is None else taken
 
-    return Limits(
+    return ScalerLimits(
         up_pods=whole("upPods", MAX_REPLICAS, plain.up_pods),
         up_percent=whole("upPercent", 100_000, plain.up_percent),
         up_period_s=seconds("upPeriodSeconds", plain.up_period_s),
@@ -138,7 +140,7 @@ def _limits(read: SpecReader, value: Any) -> Limits:
     )
 
 
-def _targets(read: SpecReader, value: Any) -> tuple[Target, ...]:
+def _targets(read: SpecReader, value: Any) -> tuple[ScalingTarget, ...]:
     entries = read.listed("targets", value)
     if not entries:
         read.refuse("targets", value, "must name at least one service")
@@ -164,7 +166,7 @@ def _targets(read: SpecReader, value: Any) -> tuple[Target, ...]:
     return tuple(found)
 
 
-def _target(read: SpecReader, index: int, value: Any) -> Target:
+def _target(read: SpecReader, index: int, value: Any) -> ScalingTarget:
     where = f"targets[{index}]"
     entry = read.object(where, value)
     ref = read.object(f"{where}.scaleTargetRef", entry.get("scaleTargetRef"))
@@ -185,7 +187,7 @@ def _target(read: SpecReader, index: int, value: Any) -> Target:
     for callee in calls:
         if not isinstance(callee, str):
             read.refuse(f"{where}.calls", callee, "must be the name of a target")
-    return Target(
+    return ScalingTarget(
         name=read.printable(f"{where}.name", entry.get("name"), most=63) or found.name,
         ref=found,
         minimum=low,
@@ -196,11 +198,14 @@ def _target(read: SpecReader, index: int, value: Any) -> Target:
     )
 
 
-def _sources(read: SpecReader, where: str, value: Any) -> dict[Signal, Source]:
+def _sources(read: SpecReader, where: str, value: Any) -> dict[ScalingSignal, ServiceSignalSource]:
     """By signal; without any, cpu and memory of metrics.k8s.io."""
     if value is None:
-        return {Signal.CPU: Source(kind=SourceKind.RESOURCE), Signal.MEMORY: Source(kind=SourceKind.RESOURCE)}
-    found: dict[Signal, Source] = {}
+        return {
+            ScalingSignal.CPU: ServiceSignalSource(kind=SourceKind.RESOURCE),
+            ScalingSignal.MEMORY: ServiceSignalSource(kind=SourceKind.RESOURCE),
+        }
+    found: dict[ScalingSignal, ServiceSignalSource] = {}
     for index, one in enumerate(read.listed(f"{where}.metrics", value)[: len(SIGNALS)]):
         place = f"{where}.metrics[{index}]"
         entry = read.object(place, one)
@@ -215,7 +220,7 @@ def _sources(read: SpecReader, where: str, value: Any) -> dict[Signal, Source]:
     return found
 
 
-def _source(read: SpecReader, place: str, signal: Signal, entry: dict[str, Any]) -> Source:
+def _source(read: SpecReader, place: str, signal: ScalingSignal, entry: dict[str, Any]) -> ServiceSignalSource:
     kind = read.one_of(f"{place}.type", entry.get("type"), SourceKind, SourceKind.PROMETHEUS)
     allowed = _UNITS_OF.get(signal, _RATES)
     unit = read.printable(f"{place}.unit", entry.get("unit"), default=allowed[0])
@@ -224,7 +229,7 @@ def _source(read: SpecReader, place: str, signal: Signal, entry: dict[str, Any])
     target, selector = read.object(f"{place}.object", entry.get("object")), entry.get("selector")
     query = read.printable(f"{place}.query", entry.get("query"), most=4096)
     metric = read.printable(f"{place}.metric", entry.get("metric"))
-    if kind is SourceKind.RESOURCE and signal not in (Signal.CPU, Signal.MEMORY):
+    if kind is SourceKind.RESOURCE and signal not in (ScalingSignal.CPU, ScalingSignal.MEMORY):
         read.refuse(f"{place}.type", kind.value, "tells cpu and memory alone; name another source of this signal")
     if kind is SourceKind.PROMETHEUS and not query:
         read.refuse(f"{place}.query", entry.get("query"), "must be a query whose answer is one number")
@@ -232,7 +237,7 @@ def _source(read: SpecReader, place: str, signal: Signal, entry: dict[str, Any])
         read.refuse(f"{place}.metric", entry.get("metric"), "must be the metric's name")
     if kind is SourceKind.OBJECT and not (target.get("resource") and target.get("name")):
         read.refuse(f"{place}.object", target, "must say resource and name, such as services and front")
-    return Source(
+    return ServiceSignalSource(
         kind=kind,
         metric=metric,
         query=query,
@@ -249,7 +254,7 @@ def _selector(read: SpecReader, place: str, value: Any) -> str:
     if not given:
         return ""
     try:
-        found = selector_from_api(msgspec.convert(given, LabelSelector), f"{place}.selector")
+        found = selector_from_api(msgspec.convert(given, KubeLabelSelector), f"{place}.selector")
         text = "" if found is None else query_text(found)
         if not text:
             raise SelectorError("it selects nothing in particular; give matchLabels or matchExpressions with values")

@@ -12,15 +12,15 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, requirements_of
 from shared.kube.convert_relations import selector_from_api
-from shared.kube.device_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from shared.kube.device_objects import DeviceTaintRule, KubeDeviceClass, ResourceClaim, ResourceSlice
 from shared.kube.objects import (
     Json,
-    LabelSelector,
-    Node,
+    KubeLabelSelector,
+    KubeNode,
+    KubePod,
     NodeSelector,
     ObjectMeta,
     PartialObject,
-    Pod,
     Quantities,
     ResourceRequirements,
 )
@@ -35,9 +35,9 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-class ClaimSpec(Json, frozen=True):
+class VolumeClaimSpec(Json, frozen=True):
     access_modes: list[str] | None = None
-    selector: LabelSelector | None = None
+    selector: KubeLabelSelector | None = None
     resources: ResourceRequirements | None = None
     volume_name: str | None = None
     storage_class_name: str | None = None
@@ -50,11 +50,11 @@ class PhaseStatus(Json, frozen=True):
 
 class PersistentVolumeClaim(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: ClaimSpec = field(default_factory=ClaimSpec)
+    spec: VolumeClaimSpec = field(default_factory=VolumeClaimSpec)
     status: PhaseStatus = field(default_factory=PhaseStatus)
 
 
-class ClaimRef(Json, frozen=True):
+class VolumeClaimRef(Json, frozen=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
@@ -72,14 +72,14 @@ class VolumeNodeAffinity(Json, frozen=True):
 class PersistentVolumeSpec(Json, frozen=True):
     capacity: Quantities | None = None
     access_modes: list[str] | None = None
-    claim_ref: ClaimRef | None = None
+    claim_ref: VolumeClaimRef | None = None
     storage_class_name: str | None = None
     volume_mode: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CsiSource | None = None
 
 
-class PersistentVolume(Json, frozen=True):
+class KubePersistentVolume(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
     status: PhaseStatus = field(default_factory=PhaseStatus)
@@ -94,7 +94,7 @@ class TopologyTerm(Json, frozen=True):
     match_label_expressions: list[TopologyRequirement] | None = None
 
 
-class StorageClass(Json, frozen=True):
+class KubeStorageClass(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     provisioner: str = ""
     volume_binding_mode: str | None = None
@@ -126,7 +126,7 @@ class LabelsSelectorSpec(Json, frozen=True):
 
 
 class SelectorSpec(Json, frozen=True):
-    selector: LabelSelector | None = None
+    selector: KubeLabelSelector | None = None
 
 
 class ByLabels(Json, frozen=True):
@@ -154,13 +154,13 @@ class PodDisruptionBudget(Json, frozen=True):
     status: BudgetStatus = field(default_factory=BudgetStatus)
 
 
-def claim_from_api(claim: PersistentVolumeClaim) -> model.Claim:
+def claim_from_api(claim: PersistentVolumeClaim) -> model.VolumeClaim:
     """Raises ``ObjectError`` for a request that is no quantity."""
     meta, spec = claim.metadata, claim.spec
     annotations = meta.annotations or {}
     owner_kind, owner_name = owner_of(meta)[1:]
     asked = spec.resources.requests if spec.resources is not None and spec.resources.requests else {}
-    return model.Claim(
+    return model.VolumeClaim(
         key=_key(meta),
         uid=meta.uid,
         volume_name=spec.volume_name or "",
@@ -178,7 +178,7 @@ def claim_from_api(claim: PersistentVolumeClaim) -> model.Claim:
     )
 
 
-def volume_from_api(volume: PersistentVolume) -> model.PersistentVolume:
+def volume_from_api(volume: KubePersistentVolume) -> model.PersistentVolume:
     """Raises ``ObjectError`` for a capacity that is no quantity."""
     meta, spec = volume.metadata, volume.spec
     required = spec.node_affinity.required if spec.node_affinity is not None else None
@@ -205,7 +205,7 @@ def volume_from_api(volume: PersistentVolume) -> model.PersistentVolume:
     )
 
 
-def storage_class_from_api(item: StorageClass) -> model.StorageClass:
+def storage_class_from_api(item: KubeStorageClass) -> model.StorageClass:
     """The storage class."""
     return model.StorageClass(
         name=item.metadata.name,
@@ -265,20 +265,20 @@ def _storage(amounts: Quantities, where: str) -> int:
 class ClusterObjects(Json, frozen=True):
     """Everything that scheduling rules read, each kind as a list."""
 
-    nodes: list[Node] | None = None
-    pods: list[Pod] | None = None
+    nodes: list[KubeNode] | None = None
+    pods: list[KubePod] | None = None
     pdbs: list[PodDisruptionBudget] | None = None
     namespaces: list[PartialObject] | None = None
     services: list[ByLabels] | None = None
     replication_controllers: list[ByLabels] | None = None
     replica_sets: list[BySelector] | None = None
     stateful_sets: list[BySelector] | None = None
-    persistent_volumes: list[PersistentVolume] | None = None
+    persistent_volumes: list[KubePersistentVolume] | None = None
     persistent_volume_claims: list[PersistentVolumeClaim] | None = None
-    storage_classes: list[StorageClass] | None = None
+    storage_classes: list[KubeStorageClass] | None = None
     csi_nodes: list[CsiNode] | None = None
     resource_slices: list[ResourceSlice] | None = None
-    device_classes: list[DeviceClass] | None = None
+    device_classes: list[KubeDeviceClass] | None = None
     resource_claims: list[ResourceClaim] | None = None
     device_taint_rules: list[DeviceTaintRule] | None = None
 
@@ -286,20 +286,20 @@ class ClusterObjects(Json, frozen=True):
 class ClusterDump(ClusterObjects, frozen=True, kw_only=True):
     """``pod`` is the one asked about; ``pods`` are all others, in whatever state."""
 
-    pod: Pod
+    pod: KubePod
 
 
 class AskedInput(ClusterObjects, frozen=True, kw_only=True):
     """With ``pod``: a question about that one, ``pods`` are all others. Without: about all pending ones of ``pods``,
     and what ``cycles`` scheduling cycles do to them."""
 
-    pod: Pod | None = None
+    pod: KubePod | None = None
     pod_groups: list[PodGroupV1alpha2] | None = None
     plugins_pod_groups: list[PluginsPodGroup] | None = None
     cycles: int = 1
 
 
-class Question(Struct, frozen=True):
+class ObjectQuestion(Struct, frozen=True):
     """One line of a batch."""
 
     id: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.kube.objects import Node, ObjectMeta, Pod
+from shared.kube.objects import KubeNode, KubePod, ObjectMeta
 
 READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", "PodResizePending"})
 """Of a pod; a kubelet writes others each time that a probe changes its mind."""
@@ -19,7 +19,7 @@ READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", "PodResizePendi
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def pod_content(pod: Pod) -> int | None:
+def pod_content(pod: KubePod) -> int | None:
     """The number of what is read of a pod; None while it is on no node."""
     spec, status = pod.spec, pod.status
     if not spec.node_name:
@@ -36,7 +36,7 @@ def pod_content(pod: Pod) -> int | None:
     )  # fmt: skip
 
 
-def node_content(node: Node) -> int | None:
+def node_content(node: KubeNode) -> int | None:
     """The number of what is read of a node: no heartbeat among it."""
     return hash(_encode((*_of(node.metadata), node.spec, node.status)))
 

@@ -54,7 +54,7 @@ from shared.model.node import (
     Condition,
     Node,
 )
-from shared.model.node_topology import Refusal
+from shared.model.node_topology import TopologyRefusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
     LATENCY_HARD_ANNOTATION,
@@ -73,13 +73,13 @@ from shared.model.workload_key import workload_key
 PREEMPTED_REASON = "PreemptionByScheduler"
 """Reason of the DisruptionTarget condition that a preempting scheduler sets (``core/v1`` types)."""
 
-REFUSALS = frozenset(Refusal)
+REFUSALS = frozenset(TopologyRefusal)
 
 KEPT_RUNNING = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers whose pods do not end by themselves."""
 
 
-def pod_from_api(pod: api.Pod) -> Pod:
+def pod_from_api(pod: api.KubePod) -> Pod:
     """The model of ``pod``; a field that cannot be used is named in ``Pod.invalid`` and the class left empty.
 
     What many pods have alike they share: of 100,000 that a mirror keeps, strings and labels of their own are 50 MB."""
@@ -169,7 +169,7 @@ def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def node_from_api(node: api.Node) -> Node:
+def node_from_api(node: api.KubeNode) -> Node:
     """The model of ``node``; an unparsable field is named in ``Node.invalid`` and counts as 0 or unknown."""
     meta, invalid = node.metadata, ""
     allocatable = Resources()
@@ -220,7 +220,7 @@ def _capacity(status: api.NodeStatus) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _not_as_it_should_be(node: api.Node) -> tuple[Condition, ...]:
+def _not_as_it_should_be(node: api.KubeNode) -> tuple[Condition, ...]:
     return tuple(
         Condition(
             item.type, item.status, (item.reason or "")[:MESSAGE_CHARS], (item.message or "")[:MESSAGE_CHARS],
@@ -248,7 +248,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _templates: dict[bytes, _Template] = {}
 
 
-def _template_of(pod: api.Pod) -> _Template:
+def _template_of(pod: api.KubePod) -> _Template:
     """Worked out once for all pods that give it the same to read."""
     spec, status, affinity = pod.spec, pod.status, pod.spec.affinity
     annotations = pod.metadata.annotations or {}
@@ -300,7 +300,7 @@ def _one_of_labels(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(labels)
 
 
-def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
+def pod_class_of(pod: api.KubePod, *, incoming: bool = False) -> PodClass:
     """What the pod asks of a node. Raises ``ObjectError`` naming the field.
 
     ``incoming``: the pod is to be placed even if it names a node already (what-if questions); otherwise a named
@@ -366,7 +366,7 @@ def requirements_of(items: list[api.NodeSelectorRequirement] | None) -> tuple[Re
 
 
 def node_affinity_of(
-    node: api.NodeAffinity | None,
+    node: api.KubeNodeAffinity | None,
 ) -> tuple[tuple[SelectorTerm, ...] | None, tuple[PreferredTerm, ...]]:
     """Required terms, None for no requirement, and preferred ones."""
     if node is None:

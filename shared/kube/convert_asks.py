@@ -9,7 +9,7 @@ from shared.model import devices as model
 from shared.model.resources import is_extended, parse_quantity
 
 
-def device_pod_from_api(pod: api.Pod) -> model.DevicePod:
+def device_pod_from_api(pod: api.KubePod) -> model.DevicePod:
     """The pod as the rules about devices see it. Raises ``ObjectError`` for a request that is no quantity."""
     meta, spec = pod.metadata, pod.spec
     made = {one.name: one.resource_claim_name or "" for one in pod.status.resource_claim_statuses or ()}

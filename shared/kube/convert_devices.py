@@ -13,7 +13,7 @@ from typing import Any
 from shared.errors import ObjectError
 from shared.kube import device_objects as raw
 from shared.kube.convert import requirements_of
-from shared.kube.objects import NodeSelector, Toleration
+from shared.kube.objects import KubeToleration, NodeSelector
 from shared.model import devices as model
 from shared.model.constraints import SelectorTerm
 from shared.model.devices import nanos_of, quantity_text
@@ -44,7 +44,7 @@ def slice_from_api(item: raw.ResourceSlice) -> model.DeviceSlice:
     )
 
 
-def class_from_api(item: raw.DeviceClass) -> model.DeviceClass:
+def class_from_api(item: raw.KubeDeviceClass) -> model.DeviceClass:
     """Raises ``ObjectError`` for a selector that is not CEL."""
     spec = item.spec
     return model.DeviceClass(
@@ -75,7 +75,7 @@ def claim_from_api(item: raw.ResourceClaim) -> model.DeviceClaim:
         where = f"spec.devices.requests[{index}]"
         try:
             requests.append(
-                model.Request(
+                model.DeviceRequest(
                     request.name,
                     None if request.exactly is None else _ask(request.exactly, request.name, f"{where}.exactly"),
                     tuple(_ask(one, one.name, f"{where}.firstAvailable") for one in request.first_available or ()),
@@ -83,7 +83,7 @@ def claim_from_api(item: raw.ResourceClaim) -> model.DeviceClaim:
             )
         except _Unknown as unknown:
             problem = problem or str(unknown)
-            requests.append(model.Request(request.name))
+            requests.append(model.DeviceRequest(request.name))
     for index, one in enumerate(asked.constraints or ()):
         attribute = one.match_attribute or one.distinct_attribute
         if attribute is None:
@@ -138,7 +138,7 @@ def allocation_json(allocation: model.Allocation) -> dict[str, Any]:
     return written
 
 
-def request_json(request: model.Request) -> dict[str, Any]:
+def request_json(request: model.DeviceRequest) -> dict[str, Any]:
     """A request for a number of devices of a class, as the scheduler writes it for extended resources."""
     ask = request.exactly
     assert ask is not None
@@ -171,7 +171,7 @@ class _Unknown(Exception):
     """A request that is written in a way of a later release."""
 
 
-def _ask(ask: raw.Ask, name: str, where: str) -> model.Ask:
+def _ask(ask: raw.KubeDeviceAsk, name: str, where: str) -> model.DeviceAsk:
     capacity = ask.capacity.requests if ask.capacity is not None and ask.capacity.requests else {}
     selectors = []
     for index, selector in enumerate(ask.selectors or ()):
@@ -181,7 +181,7 @@ def _ask(ask: raw.Ask, name: str, where: str) -> model.Ask:
         selectors.append(selector.cel.expression)
     if ask.allocation_mode not in ("ExactCount", "All"):
         raise _Unknown(f"request {name}: unsupported count mode {ask.allocation_mode}")
-    return model.Ask(
+    return model.DeviceAsk(
         name=name,
         class_name=ask.device_class_name,
         selectors=tuple(selectors),
@@ -214,7 +214,7 @@ def _allocation(found: raw.AllocationResult) -> model.Allocation:
     for index, one in enumerate(found.devices.results or ()):
         where = f"status.allocation.devices.results[{index}].consumedCapacity"
         results.append(
-            model.Result(
+            model.AllocatedDevice(
                 one.request, one.driver, one.pool, one.device,
                 admin=one.admin_access,
                 tolerations=_tolerations(one.tolerations),
@@ -228,7 +228,7 @@ def _allocation(found: raw.AllocationResult) -> model.Allocation:
     return model.Allocation(tuple(results), terms, at, tuple(found.devices.config or ()))
 
 
-def _device(device: raw.Device, where: str) -> model.Device:
+def _device(device: raw.KubeDevice, where: str) -> model.Device:
     return model.Device(
         name=device.name,
         attributes=tuple(
@@ -254,15 +254,15 @@ def _device(device: raw.Device, where: str) -> model.Device:
 _KINDS = ("int", "bool", "string", "version")
 
 
-def _attribute(value: raw.AttributeValue, where: str) -> model.Attribute:
+def _attribute(value: raw.AttributeValue, where: str) -> model.DeviceAttribute:
     one = (value.int_value, value.bool_value, value.string_value, value.version_value)
     many = (value.int_values, value.bool_values, value.string_values, value.version_values)
     for kind, found in zip(_KINDS, one, strict=True):
         if found is not None:
-            return model.Attribute(kind, found)
+            return model.DeviceAttribute(kind, found)
     for kind, several in zip(_KINDS, many, strict=True):
         if several is not None:
-            return model.Attribute(f"{kind}s", tuple(several))  # type: ignore[arg-type]
+            return model.DeviceAttribute(f"{kind}s", tuple(several))  # type: ignore[arg-type]
     raise ObjectError("has no value; give int, bool, string or version", field=where)
 
 
@@ -306,11 +306,11 @@ def _terms(selector: NodeSelector) -> tuple[SelectorTerm, ...]:
     )
 
 
-def _taint(taint: raw.Taint) -> model.DeviceTaint:
+def _taint(taint: raw.KubeDeviceTaint) -> model.DeviceTaint:
     return model.DeviceTaint(taint.key, taint.value or "", taint.effect)
 
 
-def _tolerations(tolerations: Iterable[Toleration] | None) -> tuple[model.DeviceToleration, ...]:
+def _tolerations(tolerations: Iterable[KubeToleration] | None) -> tuple[model.DeviceToleration, ...]:
     return tuple(
         model.DeviceToleration(t.key or "", t.operator or "", t.value or "", t.effect or "", t.toleration_seconds)
         for t in tolerations or ()

@@ -26,7 +26,7 @@ from shared.model.relations import (
 SELECTOR_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-def relations_of(pod: api.Pod) -> Relations | None:
+def relations_of(pod: api.KubePod) -> Relations | None:
     """What the pod demands beyond the node; None for nothing. Raises ``ObjectError`` naming the field."""
     spec = pod.spec
     affinity = spec.affinity
@@ -54,7 +54,7 @@ def relations_of(pod: api.Pod) -> Relations | None:
     return None if relations == NO_RELATIONS else relations
 
 
-def selector_from_api(selector: api.LabelSelector | None, field: str) -> LabelSelector | None:
+def selector_from_api(selector: api.KubeLabelSelector | None, field: str) -> LabelSelector | None:
     """The selector; None where there is none, which matches nothing. Raises ``ObjectError`` for another operator."""
     if selector is None:
         return None
@@ -74,7 +74,7 @@ def images_of(spec: api.PodSpec) -> tuple[str, ...]:
     return tuple(normalised_image(c.image or "") for c in (*(spec.init_containers or ()), *(spec.containers or ())))
 
 
-def node_images(node: api.Node) -> dict[str, int]:
+def node_images(node: api.KubeNode) -> dict[str, int]:
     """Bytes by each name of the images on the node, as the kubelet reports them (its names carry tag or digest)."""
     return {name: image.size_bytes or 0 for image in node.status.images or () for name in image.names or ()}
 

@@ -25,7 +25,7 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 
 
-def effective_requests(pod: api.Pod) -> Resources:
+def effective_requests(pod: api.KubePod) -> Resources:
     """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
     requests = _of_containers(pod, {})
     requests.update(_pod_level(pod))
@@ -44,7 +44,7 @@ def with_default_requests(spec: api.PodSpec) -> api.PodSpec:
     limits = (spec.resources.limits if spec.resources is not None else None) or {}
     if spec.resources is None or not limits:
         return spec
-    own = _of_containers(api.Pod(spec=spec), {})
+    own = _of_containers(api.KubePod(spec=spec), {})
     given = {name: limit for name, limit in limits.items() if name.startswith("hugepages-") or name not in own}
     return replace(spec, resources=replace(spec.resources, requests={**given, **(spec.resources.requests or {})}))
 
@@ -66,7 +66,7 @@ def resize_infeasible(status: api.PodStatus) -> bool:
     return next(reasons, "") == "Infeasible"
 
 
-def _of_containers(pod: api.Pod, missing: Mapping[str, int]) -> Resources:
+def _of_containers(pod: api.KubePod, missing: Mapping[str, int]) -> Resources:
     """All containers together. ``missing``: what each counts for a resource that it does not name."""
     spec, status = pod.spec, pod.status
     there: dict[str, api.ContainerStatus] = {}
@@ -90,7 +90,7 @@ def _of_containers(pod: api.Pod, missing: Mapping[str, int]) -> Resources:
     )
 
 
-def _pod_level(pod: api.Pod) -> Resources:
+def _pod_level(pod: api.KubePod) -> Resources:
     """What the pod as a whole names, in place of what its containers ask for."""
     spec, status = pod.spec, pod.status
     if spec.resources is None or not spec.resources.requests:
@@ -180,7 +180,7 @@ def check_gpu(milli: int) -> None:
         )
 
 
-def score_requests(pod: api.Pod, requests: Resources, *, bound: bool) -> tuple[int, int]:
+def score_requests(pod: api.KubePod, requests: Resources, *, bound: bool) -> tuple[int, int]:
     """(milli-cores, bytes) that least-allocated counts: requests with defaults for containers that name none.
 
     Of a pod not yet bound, pod-level requests are ignored here; of a bound one they count where given

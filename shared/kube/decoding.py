@@ -14,7 +14,7 @@ import msgspec
 from shared.errors import KubeError, KubeExpired, KubeUnknown
 from shared.kube.resources import (
     Bookmark,
-    Deleted,
+    DeletedObject,
     Malformed,
     MalformedObject,
     Resource,
@@ -31,7 +31,7 @@ ERROR_LIMIT = 256
 """Characters kept of any error text: bodies may hold secrets (kopf cuts at the same length)."""
 
 
-class Status(msgspec.Struct, frozen=True):
+class KubeStatus(msgspec.Struct, frozen=True):
     """The API server's answer to everything that is not an object."""
 
     status: str = ""
@@ -77,18 +77,18 @@ class StreamBroken(KubeError):
     code = "kube_stream_broken"
 
 
-_status = msgspec.json.Decoder(Status)
+_status = msgspec.json.Decoder(KubeStatus)
 _raw_page = msgspec.json.Decoder(_RawPage)
 _raw_frame = msgspec.json.Decoder(_RawFrame)
 
 
-def status_of(body: bytes) -> Status:
+def status_of(body: bytes) -> KubeStatus:
     """The Status in ``body``; where there is none (a proxy's HTML, say) the start of the text as its message."""
     try:
         found = _status.decode(body)
     except UNREADABLE:
-        return Status(message=body[:ERROR_LIMIT].decode("utf-8", "replace"))
-    return Status(found.status, found.reason, found.message[:ERROR_LIMIT], found.code)
+        return KubeStatus(message=body[:ERROR_LIMIT].decode("utf-8", "replace"))
+    return KubeStatus(found.status, found.reason, found.message[:ERROR_LIMIT], found.code)
 
 
 class _RawItems(msgspec.Struct):
@@ -167,7 +167,7 @@ class FrameDecoder(Generic[T]):
         if kind == "MODIFIED" or kind == "ADDED":
             return Upserted(frame.object)
         if kind == "DELETED":
-            return Deleted(frame.object)
+            return DeletedObject(frame.object)
         return self._slow(line, None)
 
     def _slow(self, line: bytes, error: Exception | None) -> WatchEvent[T]:

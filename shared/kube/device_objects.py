@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import field
 
-from shared.kube.objects import Json, NodeSelector, ObjectMeta, Quantities, Toleration
+from shared.kube.objects import Json, KubeToleration, NodeSelector, ObjectMeta, Quantities
 
 
 class AttributeValue(Json, frozen=True):
@@ -48,13 +48,13 @@ class CounterSet(Json, frozen=True):
     counters: dict[str, CapacityValue] | None = None
 
 
-class Taint(Json, frozen=True):
+class KubeDeviceTaint(Json, frozen=True):
     key: str = ""
     value: str | None = None
     effect: str = ""
 
 
-class Device(Json, frozen=True):
+class KubeDevice(Json, frozen=True):
     name: str = ""
     attributes: dict[str, AttributeValue] | None = None
     capacity: dict[str, CapacityValue] | None = None
@@ -62,14 +62,14 @@ class Device(Json, frozen=True):
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: list[Taint] | None = None
+    taints: list[KubeDeviceTaint] | None = None
     binds_to_node: bool | None = None
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
     allow_multiple_allocations: bool | None = None
 
 
-class Pool(Json, frozen=True):
+class KubeDevicePool(Json, frozen=True):
     name: str = ""
     generation: int = 0
     resource_slice_count: int = 0
@@ -77,12 +77,12 @@ class Pool(Json, frozen=True):
 
 class SliceSpec(Json, frozen=True):
     driver: str = ""
-    pool: Pool = field(default_factory=Pool)
+    pool: KubeDevicePool = field(default_factory=KubeDevicePool)
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
-    devices: list[Device] | None = None
+    devices: list[KubeDevice] | None = None
     shared_counters: list[CounterSet] | None = None
 
 
@@ -110,7 +110,7 @@ class ClassSpec(Json, frozen=True):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(Json, frozen=True):
+class KubeDeviceClass(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ClassSpec = field(default_factory=ClassSpec)
 
@@ -123,7 +123,7 @@ class RuleSelector(Json, frozen=True):
 
 class TaintRuleSpec(Json, frozen=True):
     device_selector: RuleSelector | None = None
-    taint: Taint = field(default_factory=Taint)
+    taint: KubeDeviceTaint = field(default_factory=KubeDeviceTaint)
 
 
 class DeviceTaintRule(Json, frozen=True):
@@ -135,7 +135,7 @@ class CapacityRequests(Json, frozen=True):
     requests: Quantities | None = None
 
 
-class Ask(Json, frozen=True):
+class KubeDeviceAsk(Json, frozen=True):
     """``exactly``, or an entry of ``firstAvailable``, which has a name of its own."""
 
     name: str = ""
@@ -144,29 +144,29 @@ class Ask(Json, frozen=True):
     allocation_mode: str = "ExactCount"
     count: int | None = None
     admin_access: bool | None = None
-    tolerations: list[Toleration] | None = None
+    tolerations: list[KubeToleration] | None = None
     capacity: CapacityRequests | None = None
 
 
-class Request(Json, frozen=True):
+class KubeDeviceRequest(Json, frozen=True):
     name: str = ""
-    exactly: Ask | None = None
-    first_available: list[Ask] | None = None
+    exactly: KubeDeviceAsk | None = None
+    first_available: list[KubeDeviceAsk] | None = None
 
 
-class Constraint(Json, frozen=True):
+class DeviceConstraint(Json, frozen=True):
     requests: list[str] | None = None
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
 class DeviceRequests(Json, frozen=True):
-    requests: list[Request] | None = None
-    constraints: list[Constraint] | None = None
+    requests: list[KubeDeviceRequest] | None = None
+    constraints: list[DeviceConstraint] | None = None
     config: list[Config] | None = None
 
 
-class ClaimSpec(Json, frozen=True):
+class DeviceClaimSpec(Json, frozen=True):
     devices: DeviceRequests = field(default_factory=DeviceRequests)
 
 
@@ -176,7 +176,7 @@ class DeviceResult(Json, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
-    tolerations: list[Toleration] | None = None
+    tolerations: list[KubeToleration] | None = None
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
     share_id: str | None = field(name="shareID", default=None)
@@ -194,7 +194,7 @@ class AllocationResult(Json, frozen=True):
     allocation_timestamp: str | None = None
 
 
-class Consumer(Json, frozen=True):
+class ClaimConsumer(Json, frozen=True):
     uid: str = ""
 
 
@@ -216,11 +216,11 @@ class DeviceStatus(Json, frozen=True):
 
 class ClaimStatus(Json, frozen=True):
     allocation: AllocationResult | None = None
-    reserved_for: list[Consumer] | None = None
+    reserved_for: list[ClaimConsumer] | None = None
     devices: list[DeviceStatus] | None = None
 
 
 class ResourceClaim(Json, frozen=True):
     metadata: ClaimMeta = field(default_factory=ClaimMeta)
-    spec: ClaimSpec = field(default_factory=ClaimSpec)
+    spec: DeviceClaimSpec = field(default_factory=DeviceClaimSpec)
     status: ClaimStatus = field(default_factory=ClaimStatus)

@@ -1,9 +1,9 @@
 """Which objects a consumer has been told about, so that a fresh list becomes events and nothing else.
 
-Pure. A list is taken in page by page (``Listing``), so that no more of it is held at once. Keeps (namespace, name,
-resourceVersion) per uid and no object: 5,000 pods cost 2 MB, not 20. So a ``Deleted`` that comes of a list carries
-metadata only; consumers key by uid and need no more. With ``content`` it keeps what that makes of the object too, and a
-change that leaves it as it was is noted and not told.
+Pure. A list is taken in page by page (``ListingInProgress``), so that no more of it is held at once. Keeps (namespace,
+name, resourceVersion) per uid and no object: 5,000 pods cost 2 MB, not 20. So a ``DeletedObject`` that comes of a list
+carries metadata only; consumers key by uid and need no more. With ``content`` it keeps what that makes of the object
+too, and a change that leaves it as it was is noted and not told.
 
 Invariants: K1 after a list L the known uids are those of L · K2 an object whose resourceVersion or content
 is known yields no event · K3 replaying events and lists in any mix leaves a consumer with the state of the last one.
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from shared.kube.objects import ObjectMeta
 from shared.kube.resources import (
     Bookmark,
-    Deleted,
+    DeletedObject,
     Malformed,
     MalformedObject,
     ObjectList,
@@ -53,7 +53,7 @@ class KnownObjects(Generic[T]):
         for event in events:
             if isinstance(event, Bookmark):
                 continue
-            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+            if isinstance(event, DeletedObject) or (isinstance(event, Malformed) and event.deleted):
                 known.pop(_entry_of_event(event)[0], None)
                 told.append(event)
             else:
@@ -68,7 +68,7 @@ class KnownObjects(Generic[T]):
 
     def relist(self, *pages: ObjectList[T]) -> list[WatchEvent[T]]:
         """The events that lead from what is known to the list of these ``pages``."""
-        listing = Listing(self)
+        listing = ListingInProgress(self)
         return [*(event for page in pages for event in listing.page(page)), *listing.end()]
 
     def note(self, told: list[WatchEvent[T]], event: WatchEvent[T]) -> None:
@@ -102,10 +102,10 @@ class KnownObjects(Generic[T]):
             return Malformed(found, deleted=True)
         type_: Any = self._resource.type
         meta = ObjectMeta(name=name, namespace=namespace or None, uid=uid, resource_version=resource_version)
-        return Deleted(type_(metadata=meta))
+        return DeletedObject(type_(metadata=meta))
 
 
-class Listing(Generic[T]):
+class ListingInProgress(Generic[T]):
     """A list on its way: each page becomes the events that it brings, and its end those of what is not there any more.
 
     One that breaks off leaves no debt: what was told is known, and the next list begins from there. An object that
@@ -143,7 +143,7 @@ class Listing(Generic[T]):
             if isinstance(event, Bookmark):
                 continue
             uid, (namespace, name, resource_version, _) = _entry_of_event(event)
-            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+            if isinstance(event, DeletedObject) or (isinstance(event, Malformed) and event.deleted):
                 self._missing.discard(uid)
                 self._gone.add(uid)
                 if uid in self._known:  # else its end was told with the one that bears its name now, or never its being
@@ -191,7 +191,7 @@ class Listing(Generic[T]):
         return [self._known.forget(uid) for uid in uids if uid in self._known]
 
 
-def uid_of(event: Upserted[Any] | Deleted[Any] | Malformed) -> str:
+def uid_of(event: Upserted[Any] | DeletedObject[Any] | Malformed) -> str:
     """By which an event's object is known: its uid, or the name of one that shows none."""
     return _entry_of_event(event)[0]
 

@@ -41,7 +41,7 @@ def is_label_value(value: str) -> bool:
     return not value or (len(value) <= 63 and bool(_LABEL_NAME.fullmatch(value)))
 
 
-class Requirement(Struct, frozen=True):
+class SelectorRequirement(Struct, frozen=True):
     """One condition on a label. ``operator``: ``in notin exists ! gt lt`` (equality is ``in`` or ``notin``)."""
 
     key: str
@@ -65,10 +65,10 @@ class Requirement(Struct, frozen=True):
         return int(value) > self.number if self.operator == "gt" else int(value) < self.number
 
 
-class LabelSelector(Struct, frozen=True):
+class ParsedSelector(Struct, frozen=True):
     """All requirements must hold; none = everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[SelectorRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with ``labels`` is selected."""
@@ -138,8 +138,8 @@ class _Parser:
     def _is_identifier(token: str) -> bool:
         return bool(token) and token[0] not in _SPECIAL
 
-    def parse(self) -> list[Requirement]:
-        requirements: list[Requirement] = []
+    def parse(self) -> list[SelectorRequirement]:
+        requirements: list[SelectorRequirement] = []
         while True:
             token = self._look()
             if token == _END:
@@ -159,7 +159,7 @@ class _Parser:
             if not self._is_identifier(following) and following != "!":
                 raise SelectorError(f"found '{following}', expected: identifier after ','")
 
-    def _requirement(self) -> Requirement:
+    def _requirement(self) -> SelectorRequirement:
         key = self._take()
         absent = key == "!"
         if absent:
@@ -173,9 +173,9 @@ class _Parser:
                 "'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             )
         if absent:
-            return Requirement(key, "!")
+            return SelectorRequirement(key, "!")
         if self._look() in (_END, _COMMA):
-            return Requirement(key, "exists")
+            return SelectorRequirement(key, "exists")
         operator = self._take()
         if operator not in _BINARY:
             raise SelectorError(f"found '{operator}', expected: {_EXPECTED_OPERATORS}")
@@ -236,7 +236,7 @@ class _Parser:
                 values.add("")
 
 
-def _checked(key: str, operator: str, values: set[str]) -> Requirement:
+def _checked(key: str, operator: str, values: set[str]) -> SelectorRequirement:
     for index, value in enumerate(sorted(values)):
         if operator in (">", "<") and not _INTEGER.fullmatch(value):
             raise SelectorError(
@@ -250,11 +250,11 @@ def _checked(key: str, operator: str, values: set[str]) -> Requirement:
                 "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
             )
     if operator in (">", "<"):
-        return Requirement(key, "gt" if operator == ">" else "lt", number=int(next(iter(values))))
-    return Requirement(key, "notin" if operator in ("!=", "notin") else "in", frozenset(values))
+        return SelectorRequirement(key, "gt" if operator == ">" else "lt", number=int(next(iter(values))))
+    return SelectorRequirement(key, "notin" if operator in ("!=", "notin") else "in", frozenset(values))
 
 
-def parse_label_selector(text: str) -> LabelSelector | None:
+def parse_label_selector(text: str) -> ParsedSelector | None:
     """The selector; None when it selects everything. ``SelectorError``: it does not parse."""
     requirements = _Parser(text).parse() if text else []
-    return LabelSelector(tuple(requirements)) if requirements else None
+    return ParsedSelector(tuple(requirements)) if requirements else None

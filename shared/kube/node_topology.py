@@ -40,7 +40,7 @@ MOST_ZONES = 16
 """Zones of one node; a kubelet's Topology Manager takes 8. Sets of zones are many more."""
 
 
-class Attribute(Json, frozen=True):
+class TopologyAttribute(Json, frozen=True):
     name: str = ""
     value: str = ""
 
@@ -52,7 +52,7 @@ class ZoneResource(Json, frozen=True):
     available: str | int | float = 0
 
 
-class Cost(Json, frozen=True):
+class ZoneCost(Json, frozen=True):
     name: str = ""
     value: int = 0
 
@@ -61,13 +61,13 @@ class TopologyZone(Json, frozen=True):
     name: str = ""
     type: str = ""
     resources: list[ZoneResource] | None = None
-    costs: list[Cost] | None = None
+    costs: list[ZoneCost] | None = None
 
 
 class NodeResourceTopology(Json, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     topology_policies: list[str] | None = None
-    attributes: list[Attribute] | None = None
+    attributes: list[TopologyAttribute] | None = None
     zones: list[TopologyZone] | None = None
 
 

@@ -77,7 +77,7 @@ class Container(Json, frozen=True):
     restart_policy_rules: list[ContainerRestartRule] | None = None
 
 
-class Toleration(Json, frozen=True):
+class KubeToleration(Json, frozen=True):
     key: str | None = None
     operator: str | None = None
     value: str | None = None
@@ -105,7 +105,7 @@ class PreferredSchedulingTerm(Json, frozen=True):
     preference: NodeSelectorTerm | None = None
 
 
-class NodeAffinity(Json, frozen=True):
+class KubeNodeAffinity(Json, frozen=True):
     required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: list[PreferredSchedulingTerm] | None = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
@@ -118,16 +118,16 @@ class LabelSelectorRequirement(Json, frozen=True):
     values: list[str] | None = None
 
 
-class LabelSelector(Json, frozen=True):
+class KubeLabelSelector(Json, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] | None = None
 
 
 class PodAffinityTerm(Json, frozen=True):
     topology_key: str = ""
-    label_selector: LabelSelector | None = None
+    label_selector: KubeLabelSelector | None = None
     namespaces: list[str] | None = None
-    namespace_selector: LabelSelector | None = None
+    namespace_selector: KubeLabelSelector | None = None
 
 
 class WeightedPodAffinityTerm(Json, frozen=True):
@@ -145,7 +145,7 @@ class PodAffinity(Json, frozen=True):
 
 
 class Affinity(Json, frozen=True):
-    node_affinity: NodeAffinity | None = None
+    node_affinity: KubeNodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
@@ -154,7 +154,7 @@ class TopologySpreadConstraint(Json, frozen=True):
     max_skew: int = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
-    label_selector: LabelSelector | None = None
+    label_selector: KubeLabelSelector | None = None
     min_domains: int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
@@ -225,7 +225,7 @@ class PodSpec(Json, frozen=True):
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
-    tolerations: list[Toleration] | None = None
+    tolerations: list[KubeToleration] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     host_network: bool | None = None
@@ -305,7 +305,7 @@ class PodStatus(Json, frozen=True):
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
-class Pod(Json, frozen=True):
+class KubePod(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
@@ -327,7 +327,7 @@ class PlacedStatus(Json, frozen=True):
     phase: str | None = None
 
 
-class PlacedPod(Json, frozen=True):
+class KubePlacedPod(Json, frozen=True):
     """Where a pod is: all that a comparison of every pod with our accounting reads."""
 
     metadata: Identity = field(default_factory=Identity)
@@ -335,7 +335,7 @@ class PlacedPod(Json, frozen=True):
     status: PlacedStatus = field(default_factory=PlacedStatus)
 
 
-class Taint(Json, frozen=True):
+class KubeTaint(Json, frozen=True):
     key: str = ""
     value: str | None = None
     effect: str = ""
@@ -343,7 +343,7 @@ class Taint(Json, frozen=True):
 
 class NodeSpec(Json, frozen=True):
     unschedulable: bool | None = None
-    taints: list[Taint] | None = None
+    taints: list[KubeTaint] | None = None
 
 
 class ContainerImage(Json, frozen=True):
@@ -367,7 +367,7 @@ class NodeStatus(Json, frozen=True):
     declared_features: list[str] | None = None
 
 
-class Node(Json, frozen=True):
+class KubeNode(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)

@@ -25,10 +25,10 @@ from shared.model.pod_group import (
     GANG_TOPOLOGY_ANNOTATION,
     GANG_TOPOLOGY_PREFERRED_ANNOTATION,
     MAX_MEMBERS,
-    Broken,
+    GroupSource,
+    GroupTopology,
     PodGroup,
-    Source,
-    Topology,
+    WhenGangBreaks,
     group_key,
 )
 from shared.model.resources import parse_amount
@@ -82,7 +82,7 @@ class NativeSpec(Json, frozen=True):
     parent_composite_pod_group_name: str | None = None
 
 
-class Condition(Json, frozen=True):
+class KubeCondition(Json, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -90,7 +90,7 @@ class Condition(Json, frozen=True):
 
 
 class Conditions(Json, frozen=True):
-    conditions: list[Condition] | None = None
+    conditions: list[KubeCondition] | None = None
 
 
 class NativePodGroup(Json, frozen=True):
@@ -129,14 +129,14 @@ class JobSpec(Json, frozen=True):
     completions: int | None = None
 
 
-class JobStatus(Json, frozen=True):
+class KubeJobStatus(Json, frozen=True):
     succeeded: int | None = None
 
 
 class Job(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: JobSpec = field(default_factory=JobSpec)
-    status: JobStatus = field(default_factory=JobStatus)
+    status: KubeJobStatus = field(default_factory=KubeJobStatus)
 
 
 PODGROUPS = Resource("PodGroup", GROUP, "v1beta1", "podgroups", True, PodGroupV1beta1)
@@ -157,16 +157,16 @@ CONDITION_TYPES = {
 _JOB = (JOBS.api_version, JOBS.kind)
 
 
-def group_of(pod: api.Pod, owner: tuple[str, str, str]) -> str:
+def group_of(pod: api.KubePod, owner: tuple[str, str, str]) -> str:
     """Key of the pod's group, "" where it has none; of two the native one. ``owner``: apiVersion, kind and name."""
     meta, native = pod.metadata, pod.spec.scheduling_group
     namespace, labels = meta.namespace or "", meta.labels or {}
     if native is not None and native.pod_group_name is not None:
-        key = group_key(Source.NATIVE, namespace, native.pod_group_name)
+        key = group_key(GroupSource.NATIVE, namespace, native.pod_group_name)
     elif labels.get(GROUP_LABEL):
-        key = group_key(Source.PLUGINS, namespace, labels[GROUP_LABEL])
+        key = group_key(GroupSource.PLUGINS, namespace, labels[GROUP_LABEL])
     elif owner[:2] == _JOB and (COMPLETION_INDEX in labels or COMPLETION_INDEX in (meta.annotations or {})):
-        key = group_key(Source.JOB, namespace, owner[2])
+        key = group_key(GroupSource.JOB, namespace, owner[2])
     else:
         return ""
     return sys.intern(key)  # members share one string
@@ -186,10 +186,10 @@ def native_group(item: NativePodGroup) -> PodGroup:
             condition = (wanted, one.status, one.reason or "", one.message or "")
     keys = [one.key for one in (spec.scheduling_constraints or SchedulingConstraints()).topology or ()]
     return _group(
-        item.metadata, Source.NATIVE, resource,
+        item.metadata, GroupSource.NATIVE, resource,
         gang=gang is not None,
         min_count=gang.min_count if gang is not None else 1,
-        topology=Topology(keys[0]) if keys else None,
+        topology=GroupTopology(keys[0]) if keys else None,
         whole=spec.disruption_mode == "PodGroup" or _all(spec.disruption_mode),
         priority=spec.priority,
         never_preempts=spec.preemption_policy == "Never",
@@ -250,7 +250,7 @@ def plugins_group(item: PluginsPodGroup) -> PodGroup:
         problem, timeout = f"spec.scheduleTimeoutSeconds: {timeout} is negative; give seconds or leave it out", None
     members = 1 if spec.min_member is None else spec.min_member
     return _group(
-        item.metadata, Source.PLUGINS, PLUGINS_PODGROUPS,
+        item.metadata, GroupSource.PLUGINS, PLUGINS_PODGROUPS,
         gang=True,
         min_count=members,
         timeout_s=float(timeout) if timeout else None,
@@ -287,7 +287,7 @@ def job_group(item: Job, of_namespace: Mapping[str, str] = {}) -> PodGroup | Non
     gang = wanted not in (None, "false") and indexed
     count, counted = _asked_count(own, parallelism) if gang else (1, "")
     return _group(
-        item.metadata, Source.JOB, JOBS,
+        item.metadata, GroupSource.JOB, JOBS,
         gang=gang,
         min_count=max(1, min(parallelism if count is None else count, to_go)) if gang else 1,
         problems=(problem, counted, _count_problem(parallelism, "spec.parallelism") if gang and parallelism else ""),
@@ -312,9 +312,10 @@ def _asked_count(annotations: Mapping[str, str], parallelism: int) -> tuple[int 
 
 
 def _group(
-    meta: ObjectMeta, source: Source, resource: Resource[Any], *,
+    meta: ObjectMeta, source: GroupSource, resource: Resource[Any], *,
     gang: bool, min_count: int, problems: tuple[str, ...], condition: tuple[str, str, str, str] = ("", "", "", ""),
-    topology: Topology | None = None, whole: bool = False, priority: int | None = None, never_preempts: bool = False,
+    topology: GroupTopology | None = None, whole: bool = False, priority: int | None = None,
+    never_preempts: bool = False,
     timeout_s: float | None = None, min_resources: tuple[tuple[str, int], ...] = (),
     claims: tuple[ClaimRef, ...] = (),
 ) -> PodGroup:  # fmt: skip
@@ -329,7 +330,7 @@ def _group(
         uid=meta.uid,
         api_version=resource.api_version,
         # a Job's status changes with each pod: that is no news of the group
-        resource_version="" if source is Source.JOB else meta.resource_version,
+        resource_version="" if source is GroupSource.JOB else meta.resource_version,
         gang=gang,
         min_count=max(1, min_count),
         topology=topology,
@@ -343,7 +344,7 @@ def _group(
         created=meta.creation_timestamp or "",
         deleting=meta.deletion_timestamp is not None,
         condition=condition,
-        generation=0 if source is Source.JOB else meta.generation or 0,
+        generation=0 if source is GroupSource.JOB else meta.generation or 0,
         problem=next((one for one in (*problems, broken_problem, topology_problem) if one), ""),
         claims=claims,
     )
@@ -357,21 +358,24 @@ def _count_problem(count: int, where: str) -> str:
     return ""
 
 
-def _broken(annotations: Mapping[str, str]) -> tuple[Broken, str]:
+def _broken(annotations: Mapping[str, str]) -> tuple[WhenGangBreaks, str]:
     text = annotations.get(GANG_BROKEN_ANNOTATION)
     if text is None:
-        return Broken.KEEP, ""
+        return WhenGangBreaks.KEEP, ""
     try:
-        return Broken(text), ""
+        return WhenGangBreaks(text), ""
     except ValueError:
-        words = " or ".join(one.value for one in Broken)
-        return Broken.KEEP, f"metadata.annotations[{GANG_BROKEN_ANNOTATION}]: {text[:64]!r} is not known; give {words}"
+        words = " or ".join(one.value for one in WhenGangBreaks)
+        return (
+            WhenGangBreaks.KEEP,
+            f"metadata.annotations[{GANG_BROKEN_ANNOTATION}]: {text[:64]!r} is not known; give {words}",
+        )
 
 
-def _topology(annotations: Mapping[str, str], given: Topology | None) -> tuple[Topology | None, str]:
+def _topology(annotations: Mapping[str, str], given: GroupTopology | None) -> tuple[GroupTopology | None, str]:
     """The constraint of the spec, or the one that an annotation asks for."""
     asked = {
-        name: Topology(annotations[name], required)
+        name: GroupTopology(annotations[name], required)
         for name, required in ((GANG_TOPOLOGY_ANNOTATION, True), (GANG_TOPOLOGY_PREFERRED_ANNOTATION, False))
         if name in annotations
     }

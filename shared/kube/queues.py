@@ -14,7 +14,7 @@ from msgspec import field
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 from shared.kube.spec_reader import SpecReader
-from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
+from shared.model.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
 from shared.model.resources import parse_amount, quantity_text
 
 
@@ -71,8 +71,8 @@ def queue_from_api(item: QueueObject) -> Queue:
         name=meta.name,
         parent=parent,
         weight=_weight(read, spec.weight),
-        order=read.one_of("order", spec.order, Order, Order.PRIORITY),
-        strategy=read.one_of("strategy", spec.strategy, Strategy, Strategy.DRF),
+        order=read.one_of("order", spec.order, UnitOrder, UnitOrder.PRIORITY),
+        strategy=read.one_of("strategy", spec.strategy, QueueStrategy, QueueStrategy.DRF),
         namespaces=_names(read, "namespaces", spec.namespaces),
         guaranteed=guaranteed,
         maximum=maximum,

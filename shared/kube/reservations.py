@@ -67,7 +67,7 @@ def reserve_pod_from_api(item: ReservationObject) -> Pod:
     stands = terms.phase is ReservationPhase.AVAILABLE
     labels = {} if stands else _labels(template)
     devices = str(status.get("devices") or "")
-    reserve = api.Pod(
+    reserve = api.KubePod(
         metadata=ObjectMeta(
             name=reserve_name(meta.name), namespace=meta.namespace, uid=meta.uid,
             resource_version=meta.resource_version, labels=labels,
@@ -168,7 +168,7 @@ def _selector(read: SpecReader, name: str, value: Any) -> Any:
     if value is None:
         return None
     try:
-        selector = selector_from_api(msgspec.convert(value, api.LabelSelector), f"spec.{name}")
+        selector = selector_from_api(msgspec.convert(value, api.KubeLabelSelector), f"spec.{name}")
     except (msgspec.ValidationError, ObjectError) as error:
         read.problems.append(f"spec.{name}: {error}; write matchLabels or matchExpressions")
         return None
@@ -212,7 +212,7 @@ def _spec(spec: api.PodSpec, nodes: api.NodeSelectorTerm | None, priority: int) 
         required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
         terms = [_both(term, nodes) for term in (required.node_selector_terms or [] if required else [])] or [nodes]
         node_affinity = replace(
-            (affinity.node_affinity if affinity else None) or api.NodeAffinity(),
+            (affinity.node_affinity if affinity else None) or api.KubeNodeAffinity(),
             required=api.NodeSelector(node_selector_terms=terms),
         )
         affinity = replace(affinity or api.Affinity(), node_affinity=node_affinity)

@@ -54,9 +54,9 @@ class Resource(Struct, Generic[T], frozen=True):
         return "/".join(parts)
 
 
-PODS = Resource("Pod", "", "v1", "pods", True, objects.Pod)
-PLACED_PODS = Resource("Pod", "", "v1", "pods", True, objects.PlacedPod)
-NODES = Resource("Node", "", "v1", "nodes", False, objects.Node)
+PODS = Resource("Pod", "", "v1", "pods", True, objects.KubePod)
+PLACED_PODS = Resource("Pod", "", "v1", "pods", True, objects.KubePlacedPod)
+NODES = Resource("Node", "", "v1", "nodes", False, objects.KubeNode)
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events", True, objects.PartialObject)
 NAMESPACES = Resource("Namespace", "", "v1", "namespaces", False, objects.PartialObject)
 
@@ -87,7 +87,7 @@ class Upserted(Struct, Generic[T], frozen=True, gc=False):
     object: T
 
 
-class Deleted(Struct, Generic[T], frozen=True, gc=False):
+class DeletedObject(Struct, Generic[T], frozen=True, gc=False):
     """DELETED: the last state, with the deletion's resourceVersion."""
 
     object: T
@@ -106,4 +106,4 @@ class Malformed(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
-WatchEvent = Upserted[T] | Deleted[T] | Bookmark | Malformed
+WatchEvent = Upserted[T] | DeletedObject[T] | Bookmark | Malformed

@@ -16,7 +16,7 @@ from shared.kube.cluster_objects import PodDisruptionBudget
 from shared.kube.convert_relations import selector_from_api
 from shared.kube.decoding import UNREADABLE, raw_items
 from shared.kube.label_selectors import query_text
-from shared.kube.objects import Json, LabelSelector, ObjectMeta, PartialObject
+from shared.kube.objects import Json, KubeLabelSelector, ObjectMeta, PartialObject
 from shared.kube.resources import Resource
 from shared.model.resources import parse_quantity
 
@@ -76,7 +76,7 @@ class HpaRef(Json, frozen=True):
     name: str = ""
 
 
-class HpaSpec(Json, frozen=True):
+class ScaledHpaSpec(Json, frozen=True):
     scale_target_ref: HpaRef = field(default_factory=HpaRef)
     min_replicas: int | None = None
     max_replicas: int = 0
@@ -84,7 +84,7 @@ class HpaSpec(Json, frozen=True):
 
 class Hpa(Json, frozen=True):
     metadata: ScaledMeta = field(default_factory=ScaledMeta)
-    spec: HpaSpec = field(default_factory=HpaSpec)
+    spec: ScaledHpaSpec = field(default_factory=ScaledHpaSpec)
 
 
 DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments", True, ScaledObject)
@@ -101,7 +101,7 @@ WORKLOADS = {("apps/v1", one.kind): one for one in (DEPLOYMENTS, STATEFUL_SETS, 
 def selector_text(selector: Any) -> str:
     """A workload's selector as ``labelSelector`` takes it; "" where there is none, or none that can be said."""
     try:
-        found = selector_from_api(msgspec.convert(selector, LabelSelector | None), "spec.selector")
+        found = selector_from_api(msgspec.convert(selector, KubeLabelSelector | None), "spec.selector")
     except (msgspec.ValidationError, ObjectError):
         return ""
     return "" if found is None else query_text(found)

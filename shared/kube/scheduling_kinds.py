@@ -59,10 +59,10 @@ CLAIMS = SchedulingKind(
     kube.claim_from_api,
 )
 VOLUMES = SchedulingKind(
-    Resource("PersistentVolume", "", "v1", "persistentvolumes", False, kube.PersistentVolume), kube.volume_from_api
+    Resource("PersistentVolume", "", "v1", "persistentvolumes", False, kube.KubePersistentVolume), kube.volume_from_api
 )
 STORAGE_CLASSES = SchedulingKind(
-    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, kube.StorageClass),
+    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, kube.KubeStorageClass),
     kube.storage_class_from_api,
 )
 CSI_NODES = SchedulingKind(
@@ -84,7 +84,7 @@ def _taint_rules(version: str) -> Resource[Any]:
 DEVICE_CLAIMS = _device_kind("ResourceClaim", "resourceclaims", device_objects.ResourceClaim, devices.claim_from_api)
 
 DEVICE_KINDS = (
-    _device_kind("DeviceClass", "deviceclasses", device_objects.DeviceClass, devices.class_from_api),
+    _device_kind("DeviceClass", "deviceclasses", device_objects.KubeDeviceClass, devices.class_from_api),
     _device_kind("ResourceSlice", "resourceslices", device_objects.ResourceSlice, devices.slice_from_api),
     DEVICE_CLAIMS,
     SchedulingKind(

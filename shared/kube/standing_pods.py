@@ -30,7 +30,7 @@ class StandingSpec(objects.PodSpec, frozen=True):
     volumes: list[SourcedVolume] | None = None  # type: ignore[assignment]
 
 
-class SourcedPod(objects.Pod, frozen=True):
+class SourcedPod(objects.KubePod, frozen=True):
     spec: StandingSpec = field(default_factory=StandingSpec)
 
 
@@ -58,6 +58,6 @@ class CapturedState(Struct, frozen=True):
     schema: int
     started_at: str
     length_s: float
-    nodes: list[objects.Node]
+    nodes: list[objects.KubeNode]
     pods: list[CapturedStanding]
     series: dict[str, dict[str, list[float | None]]] = {}

@@ -229,7 +229,7 @@ def requests_of_template(template: Mapping[str, Any]) -> dict[str, int]:
     if not template:
         return {}
     spec = msgspec.convert(template["spec"], api.PodSpec)  # as it was read, it fits
-    return effective_requests(api.Pod(spec=with_default_requests(spec)))
+    return effective_requests(api.KubePod(spec=with_default_requests(spec)))
 
 
 def counted(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -252,7 +252,7 @@ def owner_of(meta: ObjectMeta) -> str:
     return ""
 
 
-def gpu_node(item: api.Node) -> GpuNode:
+def gpu_node(item: api.KubeNode) -> GpuNode:
     """A node's GPUs; amounts that cannot be read count as none."""
     from shared.kube.convert import node_from_api
 

@@ -48,7 +48,7 @@ SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 round alone, and a worker that joins later waits for it until its time is over. Without sharing, each round tells it."""
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class TrainingPodRules(Struct, frozen=True, kw_only=True):
     """What holds for the pods of every job. ``report_url``: where the service takes reports; "": it takes none."""
 
     scheduler_name: str = "conclave"
@@ -78,7 +78,14 @@ def group_minimum(job: TrainingJob) -> int:
 
 
 def pod_body(
-    job: TrainingJob, role: str, index: int, *, rules: Rules, group: Resource[Any], token: str = "", node: str = ""
+    job: TrainingJob,
+    role: str,
+    index: int,
+    *,
+    rules: TrainingPodRules,
+    group: Resource[Any],
+    token: str = "",
+    node: str = "",
 ) -> dict[str, Any]:
     """A pod of the job's current attempt. ``group``: the version of PodGroups that is served; ``token``: by which it
     reports; ``node``: where a policy would like it, "" anywhere."""
@@ -144,7 +151,7 @@ def rendezvous_host(job: TrainingJob) -> str:
     return f"{pod_name(job.name, WORKER, job.status.rendezvous)}.{job.name}"
 
 
-def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: str) -> list[dict[str, Any]]:
+def _environment(job: TrainingJob, role: str, index: int, rules: TrainingPodRules, token: str) -> list[dict[str, Any]]:
     """``torchrun``'s own variables (torch.distributed.run, ``PET_`` and the option's name), and ours."""
     host, worker = rendezvous_host(job), role == WORKER
     values: dict[str, str] = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob
+from shared.model.training_job import JobCondition, JobPhase, JobReport, JobStatus, TrainingJob
 
 
 def seconds_of(text: Any) -> float:
@@ -28,7 +28,7 @@ def rfc3339(at: float) -> str | None:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
 
 
-_HAS_RUN = frozenset({Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+_HAS_RUN = frozenset({JobPhase.RUNNING, JobPhase.RESHAPING, JobPhase.RESTARTING})
 
 
 def status_from_api(status: Any) -> JobStatus:
@@ -36,13 +36,13 @@ def status_from_api(status: Any) -> JobStatus:
     if not isinstance(status, Mapping):
         return JobStatus()
     try:
-        phase = Phase(status.get("phase"))
+        phase = JobPhase(status.get("phase"))
     except ValueError:
-        phase = Phase.PENDING
+        phase = JobPhase.PENDING
     conditions = [c for c in status.get("conditions") or () if isinstance(c, Mapping)]
     report = status.get("report")
     if phase in _HAS_RUN and not seconds_of(status.get("startTime")):
-        phase = Phase.STARTING  # somebody else wrote it: what has never started does not run
+        phase = JobPhase.STARTING  # somebody else wrote it: what has never started does not run
     return JobStatus(
         phase=phase,
         observed_generation=_whole(status.get("observedGeneration")),
@@ -72,9 +72,9 @@ def status_from_api(status: Any) -> JobStatus:
     )
 
 
-def _report(report: Mapping[str, Any]) -> Report:
+def _report(report: Mapping[str, Any]) -> JobReport:
     steps, saved, resumed = (report.get(name) for name in ("steps", "checkpointSteps", "resumedSteps"))
-    return Report(
+    return JobReport(
         steps=steps if isinstance(steps, int) else None,
         samples_per_s=_number(report.get("samplesPerSecond")),
         loss=_number(report.get("loss")),
@@ -144,7 +144,7 @@ def status_patch(job: TrainingJob, status: JobStatus, now: str) -> dict[str, Any
                 "resumedSteps": report.resumed_steps,
                 "time": rfc3339(report.at),
             }
-            if report != Report()
+            if report != JobReport()
             else None,
             "conditions": [
                 {

@@ -111,7 +111,7 @@ def worker_pod(item: WorkerPodObject) -> WorkerPod:
     meta, spec, status = item.metadata, item.spec, item.status
     labels, annotations = meta.labels or {}, meta.annotations or {}
     try:
-        requests = effective_requests(api.Pod(metadata=meta, spec=spec, status=status))
+        requests = effective_requests(api.KubePod(metadata=meta, spec=spec, status=status))
     except ObjectError:
         requests = {}  # type: ignore[assignment]  # nothing that can be counted
     group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None

@@ -12,7 +12,7 @@ from enum import Enum
 from msgspec import Struct
 
 
-class Mode(Enum):
+class ScalerMode(Enum):
     """How far the service may go, from looking on to writing."""
 
     OBSERVE = "observe"
@@ -27,7 +27,7 @@ class Mode(Enum):
     @property
     def acts(self) -> bool:
         """Whether it writes anything but statuses."""
-        return self in (Mode.ACT_ON_BOUNDS, Mode.ACT_ON_SCALE)
+        return self in (ScalerMode.ACT_ON_BOUNDS, ScalerMode.ACT_ON_SCALE)
 
 
 class ForeignWriter(Enum):
@@ -39,7 +39,7 @@ class ForeignWriter(Enum):
     """They count as our own: what is applied again and again decides nothing."""
 
 
-class Signal(Enum):
+class ScalingSignal(Enum):
     """What is measured of a service; the values are ``ServiceObservation``'s fields."""
 
     CPU = "cpu"
@@ -66,7 +66,7 @@ class SourceKind(Enum):
     """An instant query whose answer is one number."""
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class ServiceSignalSource(Struct, frozen=True, kw_only=True):
     """Where one signal of one service comes from. ``scale``: its unit in ours (0.001 for milliseconds)."""
 
     kind: SourceKind
@@ -90,7 +90,7 @@ class TargetRef(Struct, frozen=True):
         return f"{self.kind}/{self.name}"
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ScalingTarget(Struct, frozen=True, kw_only=True):
     """One service of the graph. ``hpa``: the HorizontalPodAutoscaler whose bounds are set; "": the one there is."""
 
     name: str
@@ -99,10 +99,10 @@ class Target(Struct, frozen=True, kw_only=True):
     maximum: int
     calls: tuple[str, ...] = ()
     hpa: str = ""
-    sources: Mapping[Signal, Source] = {}
+    sources: Mapping[ScalingSignal, ServiceSignalSource] = {}
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ScalerLimits(Struct, frozen=True, kw_only=True):
     """How fast a service may change, and how old a reading may be.
 
     In ``up_period_s`` it grows by the larger of ``up_pods`` and ``up_percent`` of what it began with; down likewise.
@@ -137,7 +137,7 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    mode: Mode = Mode.OBSERVE
+    mode: ScalerMode = ScalerMode.OBSERVE
     policy: str = "hpa"
     seed: int = 0
     policy_settings: Mapping[str, object] = {}
@@ -147,13 +147,13 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
     """The kill switch: HPA's rule decides in the policy's place."""
     paused: bool = False
     foreign_writer: ForeignWriter = ForeignWriter.HOLD
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ScalingTarget, ...] = ()
     latency_objective_s: float | None = None
     success_objective: float | None = None
     cost_limit: float | None = None
     canary_services: int = 100
     canary_time: int = 100
-    limits: Limits = Limits()
+    limits: ScalerLimits = ScalerLimits()
     go: Go = Go()
     document: Mapping[str, object] = {}
     problems: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from shared.model.constraints import SelectorTerm
 from shared.model.labels import LabelSelector
 
 
-class Claim(Struct, frozen=True, gc=False):
+class VolumeClaim(Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim. ``storage_bytes``: requested; ``bind_completed``: the volume controller confirmed the
     binding; ``selected_node``: where a delayed claim is being provisioned; ``owner_pod``: the pod an ephemeral claim
     was made for; ``selector`` None: any volume."""

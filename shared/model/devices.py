@@ -57,7 +57,7 @@ def quantity_text(nanos: int) -> str:
     return str(whole)
 
 
-class Attribute(Struct, frozen=True, gc=False):
+class DeviceAttribute(Struct, frozen=True, gc=False):
     """``kind``: int, bool, string or version; ints, bools, strings or versions for a list of them."""
 
     kind: str
@@ -123,7 +123,7 @@ class Device(Struct, frozen=True, gc=False):
     field is absent, which an empty list is not); ``failed_on``: those that say it never will be."""
 
     name: str
-    attributes: tuple[tuple[str, Attribute], ...] = ()
+    attributes: tuple[tuple[str, DeviceAttribute], ...] = ()
     capacity: tuple[tuple[str, Capacity], ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     consumes: tuple[tuple[str, Counters], ...] = ()
@@ -168,7 +168,7 @@ class TaintRule(Struct, frozen=True, gc=False):
     selects: tuple[str, str, str] | None = None
 
 
-class Ask(Struct, frozen=True, gc=False):
+class DeviceAsk(Struct, frozen=True, gc=False):
     """What one request, or one alternative of it, wants. ``mode``: ExactCount or All. ``capacity``: (name, nanos)."""
 
     name: str
@@ -181,15 +181,15 @@ class Ask(Struct, frozen=True, gc=False):
     capacity: tuple[tuple[str, int], ...] = ()
 
 
-class Request(Struct, frozen=True, gc=False):
+class DeviceRequest(Struct, frozen=True, gc=False):
     """Either ``exactly`` or ``alternatives``, the first of which that can be had is taken."""
 
     name: str
-    exactly: Ask | None = None
-    alternatives: tuple[Ask, ...] = ()
+    exactly: DeviceAsk | None = None
+    alternatives: tuple[DeviceAsk, ...] = ()
 
     @property
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> tuple[DeviceAsk, ...]:
         """All of them."""
         return (self.exactly,) if self.exactly is not None else self.alternatives
 
@@ -202,7 +202,7 @@ class AttributeConstraint(Struct, frozen=True, gc=False):
     requests: tuple[str, ...] = ()
 
 
-class Result(Struct, frozen=True, gc=False):
+class AllocatedDevice(Struct, frozen=True, gc=False):
     """One device given to a claim. ``request``: ``name`` or ``name/alternative``. ``consumed``: (capacity, nanos).
     ``share``: tells users of a shared device apart; "" for one that is not."""
 
@@ -227,7 +227,7 @@ class Allocation(Struct, frozen=True, gc=False):
     """What a claim was given. ``terms`` None: usable on every node. ``at``: seconds since the epoch, None where it is
     not known. ``config``: for drivers, as in the API."""
 
-    results: tuple[Result, ...] = ()
+    results: tuple[AllocatedDevice, ...] = ()
     terms: tuple[SelectorTerm, ...] | None = None
     at: float | None = None
     config: tuple[dict[str, Any], ...] = ()
@@ -243,7 +243,7 @@ class DeviceClaim(Struct, frozen=True, gc=False):
     namespace: str
     name: str
     uid: str = ""
-    requests: tuple[Request, ...] = ()
+    requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[AttributeConstraint, ...] = ()
     config: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = ()
     owner: str = ""

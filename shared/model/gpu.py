@@ -86,7 +86,7 @@ class GpuStates(Struct, frozen=True):
         return ((models >> self.model) & 1).astype(np.bool_)
 
 
-class Options(Struct, frozen=True):
+class GpuOptions(Struct, frozen=True):
     """Ways to put one request on some states.
 
     ``row``: int64 ``[options]``, which of the states given; ``device``: int64 ``[options]``, the device of a share, -1
@@ -98,7 +98,7 @@ class Options(Struct, frozen=True):
     after: GpuStates
 
 
-def options(states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> Options:
+def options(states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> GpuOptions:
     """Every way to put ``request`` on each of ``states``, all of which must have room for it.
 
     A share has one way per device with room; devices with the same amount free count once, the first. With
@@ -124,7 +124,7 @@ def options(states: GpuStates, request: GpuRequest, *, fullest_only: bool = Fals
     elif request.devices:
         whole = after.free == MILLI_PER_DEVICE
         after.free[whole & (whole.cumsum(1) <= request.devices)] = 0
-    return Options(row.astype(np.int64), device.astype(np.int64), after)
+    return GpuOptions(row.astype(np.int64), device.astype(np.int64), after)
 
 
 def pick_devices(free: Sequence[int], milli: int) -> tuple[int, ...]:

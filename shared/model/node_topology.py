@@ -41,7 +41,7 @@ class TopologyScope(StrEnum):
     POD = "pod"
 
 
-class Refusal(StrEnum):
+class TopologyRefusal(StrEnum):
     """The reason that a kubelet's managers give in the status of a pod that they refuse."""
 
     TOPOLOGY_AFFINITY = "TopologyAffinityError"

@@ -13,7 +13,7 @@ from msgspec import Struct
 from shared.model.devices import ClaimRef
 
 
-class Source(Enum):
+class GroupSource(Enum):
     """Which API a pod group comes from; the value is the first part of its key."""
 
     NATIVE = "podgroup"
@@ -21,7 +21,7 @@ class Source(Enum):
     JOB = "job"
 
 
-class Broken(Enum):
+class WhenGangBreaks(Enum):
     """What becomes of a gang that has started and can no longer reach its minimum (``conclave.io/gang-broken``)."""
 
     KEEP = "keep"
@@ -37,7 +37,7 @@ GANG_MIN_COUNT_ANNOTATION = "conclave.io/gang-min-count"
 """On such a Job: the minimum, where it is not the parallelism."""
 
 GANG_BROKEN_ANNOTATION = "conclave.io/gang-broken"
-"""On a pod group or such a Job: a value of ``Broken``."""
+"""On a pod group or such a Job: a value of ``WhenGangBreaks``."""
 
 GANG_TOPOLOGY_ANNOTATION = "conclave.io/gang-topology"
 """On a pod group or such a Job: the node label of which all members' nodes have one value, where the API has no field
@@ -50,7 +50,7 @@ MAX_MEMBERS = 4096
 """Most members of one group that are placed together; a larger minimum is told so on the group."""
 
 
-class Topology(Struct, frozen=True, gc=False):
+class GroupTopology(Struct, frozen=True, gc=False):
     """All members on nodes with one value of the label ``key``; not ``required``: there first, anywhere else then."""
 
     key: str
@@ -69,7 +69,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     """
 
     key: str
-    source: Source
+    source: GroupSource
     namespace: str
     name: str
     uid: str = ""
@@ -77,13 +77,13 @@ class PodGroup(Struct, frozen=True, gc=False):
     resource_version: str = ""
     gang: bool = False
     min_count: int = 1
-    topology: Topology | None = None
+    topology: GroupTopology | None = None
     whole: bool = False
     priority: int | None = None
     never_preempts: bool = False
     timeout_s: float | None = None
     min_resources: tuple[tuple[str, int], ...] = ()
-    broken: Broken = Broken.KEEP
+    broken: WhenGangBreaks = WhenGangBreaks.KEEP
     labels: dict[str, str] = {}
     created: str = ""
     deleting: bool = False
@@ -98,7 +98,7 @@ class PodGroup(Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-def group_key(source: Source, namespace: str, name: str) -> str:
+def group_key(source: GroupSource, namespace: str, name: str) -> str:
     """What names a pod group in the mesh: groups of two sources may have one name."""
     return f"{source.value}:{namespace}/{name}"
 

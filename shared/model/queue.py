@@ -18,7 +18,7 @@ MAX_DEPTH = 4
 """Levels of the tree, the top included."""
 
 
-class Order(Enum):
+class UnitOrder(Enum):
     """Which unit of one queue comes first."""
 
     PRIORITY = "Priority"
@@ -27,7 +27,7 @@ class Order(Enum):
     """The first to arrive; where a quota holds it back, those behind it in its queue wait too."""
 
 
-class Strategy(Enum):
+class QueueStrategy(Enum):
     """Which of a queue's children comes first, once each has what it is guaranteed."""
 
     DRF = "DRF"
@@ -81,8 +81,8 @@ class Queue(Struct, frozen=True, gc=False):
     name: str
     parent: str = ""
     weight: Fraction = Fraction(1)
-    order: Order = Order.PRIORITY
-    strategy: Strategy = Strategy.DRF
+    order: UnitOrder = UnitOrder.PRIORITY
+    strategy: QueueStrategy = QueueStrategy.DRF
     namespaces: tuple[str, ...] = ()
     guaranteed: dict[str, int] = {}
     maximum: dict[str, int] = {}

@@ -33,7 +33,7 @@ MAX_NAME = 50
 """Of a job: names of pods and their host names are made of it."""
 
 
-class Phase(Enum):
+class JobPhase(Enum):
     """Where a job is; see ``services/jobs/core/phases.py`` for the moves."""
 
     PENDING = "Pending"
@@ -47,10 +47,10 @@ class Phase(Enum):
     FAILED = "Failed"
 
 
-ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+ENDED = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED})
 
 
-class Figures(Struct, frozen=True, kw_only=True, gc=False):
+class JobFigures(Struct, frozen=True, kw_only=True, gc=False):
     """What a job may say of itself. None: it did not say."""
 
     steps: int | None = None
@@ -66,7 +66,7 @@ class Figures(Struct, frozen=True, kw_only=True, gc=False):
     """The step that its processes began at, from a checkpoint or 0: another one is another start of them."""
 
 
-class Report(Figures, frozen=True, kw_only=True, gc=False):
+class JobReport(JobFigures, frozen=True, kw_only=True, gc=False):
     """The figures as they were accepted last."""
 
     at: float = 0.0
@@ -85,7 +85,7 @@ class JobCondition(Struct, frozen=True, gc=False):
 class JobStatus(Struct, frozen=True, kw_only=True):
     """The status as it was last written. Times are seconds since 1970; 0.0: not yet."""
 
-    phase: Phase = Phase.PENDING
+    phase: JobPhase = JobPhase.PENDING
     observed_generation: int = 0
     term: int = 0
     """Of the leader that wrote it."""
@@ -116,7 +116,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     retry_at: float = 0.0
     """No worker is made before."""
     ended: float = 0.0
-    report: Report = Report()
+    report: JobReport = JobReport()
     conditions: tuple[JobCondition, ...] = ()
 
 

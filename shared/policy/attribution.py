@@ -59,7 +59,7 @@ class Moved(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NodeCandidate:
     """One feasible node as the policy saw it. ``score`` = ``q_accept`` - ``q_reject``; accepted above 0. ``network``:
     which one judged it; "": there is but one."""
 
@@ -74,9 +74,9 @@ class Attribution(Struct, frozen=True):
     """``moved``: strongest first. ``runner_up``: the best other candidate, None where there is none; ``lost_by``: how
     far it was behind, and ``decisive``: the features without whose difference it would have been closest."""
 
-    chosen: Candidate
+    chosen: NodeCandidate
     moved: tuple[Moved, ...]
-    runner_up: Candidate | None
+    runner_up: NodeCandidate | None
     lost_by: float
     decisive: tuple[Moved, ...]
 
@@ -123,11 +123,11 @@ def _scores(q_values: Floats) -> Floats:
     return difference
 
 
-def _candidates(lens: Lens, features: Floats, rows: Sequence[int] | np.ndarray) -> list[Candidate]:
+def _candidates(lens: Lens, features: Floats, rows: Sequence[int] | np.ndarray) -> list[NodeCandidate]:
     q_values = lens.q_values(features)
     networks = ["" if lens.network is None else lens.network(one) for one in features]
     return [
-        Candidate(int(row), float(score), float(q[1]), float(q[0]), network)
+        NodeCandidate(int(row), float(score), float(q[1]), float(q[0]), network)
         for row, score, q, network in zip(rows, _scores(q_values), q_values, networks, strict=True)
     ]
 

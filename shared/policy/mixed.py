@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from shared.policy.hybrid.policy import Hybrid, Part
+from shared.policy.hybrid.policy import Hybrid, WeighedMember
 from shared.policy.observation import Observation, Policy
 
 
@@ -78,7 +78,9 @@ def mixed_of(policy: Policy, observation: Observation, row: int | None = None) -
     )
 
 
-def _node(observation: Observation, parts: Sequence[Part], score: NDArray[np.float64], place: int) -> MixedNode:
+def _node(
+    observation: Observation, parts: Sequence[WeighedMember], score: NDArray[np.float64], place: int
+) -> MixedNode:
     members = [
         MemberPart(
             policy=part.policy,

@@ -23,9 +23,9 @@ from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated,
 from shared.policy.hybrid import mixture as mixtures
 from shared.policy.hybrid.mixture import (
     Definition,
-    Given,
     Mixture,
     MixtureInvalid,
+    PossibleMember,
     is_mixture,
     mixture_of,
     parse,
@@ -262,16 +262,16 @@ def _encoded(name: str) -> bytes:
     return encode(mixtures.build(mixtures.mixture_of(mixtures.parse(name), mixable({}))))
 
 
-def mixable(weights: Mapping[str, WeightsFile]) -> dict[str, Given]:
+def mixable(weights: Mapping[str, WeightsFile]) -> dict[str, PossibleMember]:
     """The policies that may be members of a mixture; ``weights``: in place of those that are shipped."""
-    found: dict[str, Given] = {}
+    found: dict[str, PossibleMember] = {}
     for name, maker in HEURISTICS.items():
         policy = maker()
-        found[name] = Given(policy.version, bounds_of(policy) is not None, SCALES.get(name))
+        found[name] = PossibleMember(policy.version, bounds_of(policy) is not None, SCALES.get(name))
     for name in LEARNED:
         if name != mixtures.NAME and (name in weights or name in shipped_names()):
             file = weights[name] if name in weights else shipped(name)
-            found[name] = Given(file.card.version, False, SCALES.get(name), file)
+            found[name] = PossibleMember(file.card.version, False, SCALES.get(name), file)
     return found
 
 

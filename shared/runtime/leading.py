@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.election.events import Leader
+from shared.election.events import LeaderKey
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
 from shared.errors import LeadershipLost, StoreError
@@ -51,14 +51,14 @@ Begun = tuple[T, Sequence[Coroutine[Any, Any, None]]]
 """A term: its parts, and what runs until it ends, by an error of any of it."""
 
 
-class Shown(Protocol):
+class AnsweringFace(Protocol):
     """What a process answers peers, probes and scrapes with: one service's ``Face``, or several."""
 
     def routes(self) -> PeerRoutes: ...
     def register(self, metrics: Metrics) -> None: ...
 
 
-F = TypeVar("F", bound=Shown)
+F = TypeVar("F", bound=AnsweringFace)
 
 
 class Face(ABC, Generic[T]):
@@ -234,7 +234,7 @@ async def candidacy(
         if not lost.done():
             lost.set_result(f"term {term} is over: {reason}")
 
-    def saw(leader: Leader | None) -> None:
+    def saw(leader: LeaderKey | None) -> None:
         known = decode_record(leader.value) if leader is not None else None  # None: nobody's, or cannot be read
         ours = known is not None and known.incarnation == incarnation
         connection.follow(known.url if known is not None and not ours else "", leader.term if leader is not None else 0)

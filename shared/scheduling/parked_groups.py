@@ -118,7 +118,7 @@ class ParkedGroup:
         return heapq.nsmallest(count, self.members, key=self.members.__getitem__)
 
 
-class Waiting:
+class ParkedPods:
     """Groups by key and by number; every parked pod is in one."""
 
     def __init__(self) -> None:

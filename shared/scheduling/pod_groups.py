@@ -18,7 +18,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.queue import QUEUE_LABEL
 from shared.scheduling.groups.quorum import Roll, complete, short_of, why_not_queued
 from shared.scheduling.places import ClusterEvent
@@ -30,7 +30,7 @@ ON_THEIR_WAY = "waiting for members of the pod group that are on their way to no
 """What members wait for, beside the texts of ``quorum.py``."""
 
 
-class Standing(Enum):
+class GroupStanding(Enum):
     """How members of a group that wait may be tried."""
 
     GATED = "gated"
@@ -39,7 +39,7 @@ class Standing(Enum):
 
 
 @dataclass(slots=True)
-class Members:
+class GroupMembers:
     """One group's. ``pending``: ours that may be tried, those ``away`` included; ``bound``: where each runs (bound,
     not finished, not terminating); ``foreign``: of other schedulers; ``priorities``: of the pending ones."""
 
@@ -61,7 +61,7 @@ class Members:
     priorities: Counter[int] = field(default_factory=Counter)
     queues: Counter[str] = field(default_factory=Counter)
     """Which queues the pending ones name by their label, "" for none."""
-    standing: Standing = Standing.GATED
+    standing: GroupStanding = GroupStanding.GATED
     """As last acted upon."""
     why: str = ""
     """What the members wait for, where they are gated."""
@@ -115,7 +115,7 @@ class PodGroups:
     def __init__(self, objects: Mapping[str, PodGroup], ours: Collection[str]) -> None:
         self._objects = objects
         self._ours = ours
-        self.members: dict[str, Members] = {}
+        self.members: dict[str, GroupMembers] = {}
         self.touched: dict[str, Touch] = {}
         self.key_of: dict[str, str] = {}
         """By uid, the group that a pod was last seen in."""
@@ -275,7 +275,7 @@ class PodGroups:
         self._totals = totals
         for key in self.demanding:
             members = self.members.get(key)
-            if members is not None and members.standing is Standing.GATED:
+            if members is not None and members.standing is GroupStanding.GATED:
                 self._touch(key, ClusterEvent.NODE_ADDED, "")
 
     def touch(self, key: str, uid: str = "") -> None:
@@ -336,7 +336,7 @@ class PodGroups:
         """How many members that have ended count beside those that run: a gang that ends one by one is not broken. The
         minimum of a Job is what may still run, without those that have succeeded."""
         members, group = self.members.get(key), self._objects.get(key)
-        if members is None or (group is not None and group.source is Source.JOB):
+        if members is None or (group is not None and group.source is GroupSource.JOB):
             return self.ended(key)
         return max(min(members.succeeded, self.missing(key)), self.ended(key))  # nobody stands for one who is there
 
@@ -368,18 +368,18 @@ class PodGroups:
             return group.priority
         return max(members.priorities, default=0)
 
-    def standing(self, key: str) -> tuple[Standing, str]:
+    def standing(self, key: str) -> tuple[GroupStanding, str]:
         """How the group's members may be tried now, and if not at all, why."""
-        group, members = self._objects.get(key), self.members.get(key) or Members()
+        group, members = self._objects.get(key), self.members.get(key) or GroupMembers()
         if group is not None and _no_group(group):
-            return Standing.ALONE, ""
+            return GroupStanding.ALONE, ""
         bound, ended = len(members.bound), self.ended(key)
         roll = Roll(members.there, bound, bool(members.foreign), members.queues, ended)
         if why := why_not_queued(key, group, roll, self._totals):
-            return Standing.GATED, why
+            return GroupStanding.GATED, why
         if group is not None and complete(group, bound, ended):
-            return Standing.ALONE, ""
-        return (Standing.GATED, ON_THEIR_WAY) if members.away else (Standing.TOGETHER, "")
+            return GroupStanding.ALONE, ""
+        return (GroupStanding.GATED, ON_THEIR_WAY) if members.away else (GroupStanding.TOGETHER, "")
 
     def short_of_nodes(self, key: str) -> bool:
         """Whether the group is held since it asks for more than all nodes have: then more of them would help."""
@@ -404,14 +404,14 @@ class PodGroups:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _into(self, key: str) -> Members:
+    def _into(self, key: str) -> GroupMembers:
         members = self.members.get(key)
         if members is None:
-            members = self.members[key] = Members()
+            members = self.members[key] = GroupMembers()
         return members
 
     @staticmethod
-    def _count(members: Members, pod: Pod, sign: int) -> None:
+    def _count(members: GroupMembers, pod: Pod, sign: int) -> None:
         queue = _queue(pod)
         members.priorities[pod.priority] += sign
         members.queues[queue] += sign
@@ -420,7 +420,7 @@ class PodGroups:
         if not members.queues[queue]:
             del members.queues[queue]
 
-    def _leave(self, members: Members, uid: str) -> None:
+    def _leave(self, members: GroupMembers, uid: str) -> None:
         known = members.pending.pop(uid, None)
         members.away.discard(uid)
         members.untold.pop(uid, None)
@@ -454,7 +454,7 @@ def _keeps(group: PodGroup | None) -> int:
 
 def _no_group(group: PodGroup) -> bool:
     """A Job that nobody made a gang: its pods are scheduling units of their own."""
-    return group.source is Source.JOB and not group.gang
+    return group.source is GroupSource.JOB and not group.gang
 
 
 def _helps(before: PodGroup, group: PodGroup) -> bool:
@@ -467,7 +467,7 @@ def _helps(before: PodGroup, group: PodGroup) -> bool:
     )
 
 
-def _all(members: Members) -> Iterator[str]:
+def _all(members: GroupMembers) -> Iterator[str]:
     yield from members.pending
     yield from members.bound
     yield from members.foreign

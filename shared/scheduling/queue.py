@@ -34,7 +34,7 @@ from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queue_groups import GroupQueue
 from shared.scheduling.queue_moves import ASIDE
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.turns import QueueTurns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
@@ -125,7 +125,7 @@ class PodQueue(GroupQueue):
         self._move_group(unit, Place.IN_FLIGHT, now, None)
         return [entry.pod for entry in unit.in_order()]
 
-    def _pop_in_turn(self, turns: Turns, now: float) -> list[Pod]:
+    def _pop_in_turn(self, turns: QueueTurns, now: float) -> list[Pod]:
         """The unit whose turn it is by the tree of queues."""
         front = self._front(turns)
         unit = self._named(front.key) if front is not None else None
@@ -157,7 +157,7 @@ class PodQueue(GroupQueue):
             self._move_group(unit, Place.GATED, now, OwnEvent.QUOTA)
         return [entry.pod for entry in unit.in_order()]
 
-    def take_turns(self, turns: Turns | None, now: float) -> None:
+    def take_turns(self, turns: QueueTurns | None, now: float) -> None:
         """The order is the tree's from now on, or (None) priority and arrival again. Costs as all pods that wait."""
         if self.turns is not None:
             for entry in self.entries.values():

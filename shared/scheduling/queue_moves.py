@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
-from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
+from shared.scheduling.parked_groups import ParkedPods, gang_kind, group_key
 from shared.scheduling.places import LEGAL, Cause, ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queue_order import Order, name_of
+from shared.scheduling.queue_order import PriorityOrder, name_of
 from shared.scheduling.queues import nodes
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.turns import QueueTurns
 from shared.scheduling.story import Story
 
 ASIDE = frozenset({Place.IN_FLIGHT, Place.BACKOFF, Place.GATED})
@@ -45,7 +45,7 @@ class Moves:
     entries: dict[str, Entry] = field(default_factory=dict)
     groups: dict[str, QueuedGroup] = field(default_factory=dict)
     """Pod groups whose members move as one, by key."""
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: ParkedPods = field(default_factory=ParkedPods)
     """The parked pods, by group."""
     unjudged: dict[str, None] = field(default_factory=dict)
     """Uids of those of them that were parked because nobody could judge them: no nodes, or no agents."""
@@ -53,11 +53,11 @@ class Moves:
     """Pods that came into a place, by what brought them there; only ever counts up."""
     story: Story = field(default_factory=Story)
     """What happened to each pod; the core that has this queue writes the rest of it."""
-    turns: Turns | None = None
+    turns: QueueTurns | None = None
     """Who goes next while there are Queue objects; None: priority, then arrival."""
     labelled: bool = False
     """A pod that names a queue was seen."""
-    order: Order = field(init=False)
+    order: PriorityOrder = field(init=False)
     """Who is taken next while there are none, and when backoffs end."""
     _parked_at: dict[str, float] = field(default_factory=dict)
     _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
@@ -66,7 +66,7 @@ class Moves:
     """Of groups: one that is made anew under its key is not taken for the one before."""
 
     def __post_init__(self) -> None:
-        self.order = Order(self.entries, self.groups)
+        self.order = PriorityOrder(self.entries, self.groups)
 
     def parked_key(self, entry: Entry) -> Hashable:
         """Under which key a parked pod waits."""
@@ -209,7 +209,7 @@ class Moves:
         return InvalidTransition(pod.uid, entry.place.value, place.value, why, self.story.lines(pod.uid, pod.group))
 
     @staticmethod
-    def _turn(turns: Turns, entry: Entry, place: Place, now: float, cause: Cause) -> None:
+    def _turn(turns: QueueTurns, entry: Entry, place: Place, now: float, cause: Cause) -> None:
         """The pod leaves one place for another: what that means for the tree of queues."""
         uid = entry.pod.uid
         if place not in ASIDE or cause is OwnEvent.QUOTA:
@@ -221,7 +221,7 @@ class Moves:
         if place is Place.UNSCHEDULABLE and entry.group is None:
             turns.park(uid, entry.pod, now)
 
-    def catch_up(self, turns: Turns) -> None:
+    def catch_up(self, turns: QueueTurns) -> None:
         """Groups whose members changed ask for what they need now: once, however many came and went."""
         changed, turns.changed = turns.changed, {}
         for key in changed:
@@ -229,7 +229,7 @@ class Moves:
             if group is not None and group.place in (Place.ACTIVE, Place.GATED):  # what a quota gates is in the tree
                 turns.update(group)
 
-    def _front(self, turns: Turns) -> nodes.Waiting | None:
+    def _front(self, turns: QueueTurns) -> nodes.WaitingUnit | None:
         """The unit whose turn it is, as it is now: where its minimum or its members changed, limits are asked anew."""
         self.catch_up(turns)
         while (front := turns.front()) is not None:

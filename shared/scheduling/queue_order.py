@@ -18,7 +18,7 @@ Line = tuple[int, int, int, str]
 """Priority (highest first), arrival, version and name of a unit."""
 
 
-class Order:
+class PriorityOrder:
     """By priority, then arrival. ``entries`` and ``groups``: the queue's, by uid and by key."""
 
     def __init__(self, entries: Mapping[str, Entry], groups: Mapping[str, QueuedGroup]) -> None:

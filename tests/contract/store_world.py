@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from shared.ports import Delete, Put, Store, StoreEvent, WatchBatch
+from shared.ports import DeleteKey, Put, Store, StoreEvent, WatchBatch
 from tests.patience import PATIENCE_S
 
 
@@ -59,7 +59,7 @@ async def write_history(store: Store, world: World, count: int) -> dict[int, set
         keys = [world.key(f"{number % 5}/{part}") for part in "abc"]
         ops = [Put(key, b"%d" % number) for key in keys]
         if number % 4 == 3:
-            ops[2] = Delete(keys[2])
+            ops[2] = DeleteKey(keys[2])
             existed = await store.get(keys[2]) is not None
             keys = keys if existed else keys[:2]
         result = await store.txn([], ops)

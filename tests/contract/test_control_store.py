@@ -12,7 +12,7 @@ import pytest
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import Conflict, InvalidValue, StoreFenced
-from shared.ports import Compare, Delete, KeyValue, Op, Put, Store, TxnResult
+from shared.ports import Compare, DeleteKey, KeyValue, Op, Put, Store, TxnResult
 from shared.runtime.records import admin as admin_records
 from shared.runtime.records import control as control_store
 from shared.runtime.records import settings as settings_store
@@ -197,7 +197,7 @@ async def test_the_history_of_settings_is_bounded(store: Store, keys: Keys, monk
 
 
 async def lead(store: Store, keys: Keys) -> int:
-    await store.txn([], [Delete(keys.coordinator_leader)])
+    await store.txn([], [DeleteKey(keys.coordinator_leader)])
     return (await store.txn([], [Put(keys.coordinator_leader, b"{}")])).revision
 
 
@@ -260,7 +260,7 @@ async def test_a_deposed_leader_notes_nothing(store: Store, keys: Keys) -> None:
     new = await lead(store, keys)
     with pytest.raises(StoreFenced, match="is over"):
         await note(store, keys, term=old)
-    await store.txn([], [Delete(keys.coordinator_leader)])
+    await store.txn([], [DeleteKey(keys.coordinator_leader)])
     with pytest.raises(StoreFenced, match="is over"):
         await note(store, keys, term=new)
     assert len(await read_audit(store, keys)) == 1
@@ -269,7 +269,7 @@ async def test_a_deposed_leader_notes_nothing(store: Store, keys: Keys) -> None:
 @pytest.mark.parametrize("damage", [b"abc", b"", b"9" * 30, None])
 async def test_a_damaged_number_overwrites_no_audit_record(store: Store, keys: Keys, damage: bytes | None) -> None:
     assert [await note(store, keys, target) for target in ("n0", "n1", "n2")] == [1, 2, 3]
-    await store.txn([], [Delete(keys.audit_last) if damage is None else Put(keys.audit_last, damage)])
+    await store.txn([], [DeleteKey(keys.audit_last) if damage is None else Put(keys.audit_last, damage)])
     assert [await note(store, keys, target) for target in ("n3", "n4")] == [4, 5]
     assert [record.target for record in await read_audit(store, keys)] == ["n4", "n3", "n2", "n1", "n0"]
 

@@ -22,7 +22,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.signs import LENGTH_S, WatchSigns
 from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeExpired, KubeRejected
-from shared.kube.resources import NODES, PODS, Bookmark, Deleted, Malformed, Upserted, WatchEvent
+from shared.kube.resources import NODES, PODS, Bookmark, DeletedObject, Malformed, Upserted, WatchEvent
 from tests.contract.scripted_client import PODS_PATH, REVISION_PATH, client_of
 from tests.faults.scripted_api import (
     Answer,
@@ -71,7 +71,7 @@ def soon() -> WatchSigns:
 
 
 def names(events: list[WatchEvent[Any]]) -> list[str]:
-    return [item.object.metadata.name for item in events if isinstance(item, Upserted | Deleted)]
+    return [item.object.metadata.name for item in events if isinstance(item, Upserted | DeletedObject)]
 
 
 async def test_events_of_one_read_come_as_one_batch():
@@ -130,7 +130,7 @@ async def test_after_a_stream_ends_the_next_one_starts_at_the_last_seen_revision
     )
     async with ScriptedApi().on("WATCH", PODS_PATH, *script) as api, client_of(api) as client:
         events = await collect(client, "4", 3)
-    assert [type(item) for item in events] == [Upserted, Upserted, Deleted]
+    assert [type(item) for item in events] == [Upserted, Upserted, DeletedObject]
     assert [query["resourceVersion"] for query in api.queries(watch="true")][:2] == ["4", "6"]
 
 

@@ -75,7 +75,7 @@ def test_the_corpus_own_checker_agrees(cases: list[Json], tmp_path: Path) -> Non
         pytest.param(rule, "tolerance_of", lambda *_: pods.Tolerance(0.1, 0.1), id="no-tolerance-of-its-own"),
         pytest.param(limits, "_changed", lambda *_: 0, id="scale-events-forgotten"),
         pytest.param(limits, "_remembered", lambda seen, _, new: (new,), id="recommendations-forgotten"),
-        pytest.param(rule, "_parsed", lambda _: rule.LabelSelector(), id="an-empty-selector-selects-all"),
+        pytest.param(rule, "_parsed", lambda _: rule.ParsedSelector(), id="an-empty-selector-selects-all"),
     ],
 )
 def test_without_any_one_rule_the_oracle_disagrees(

@@ -36,11 +36,11 @@ def cases() -> Iterator[tuple[dict[str, Any], ClusterCache, PodClass]]:
                 continue
             cache = ClusterCache()
             for node in case["input"]["nodes"]:
-                cache.upsert_node(node_from_api(msgspec.convert(node, api.Node)))
+                cache.upsert_node(node_from_api(msgspec.convert(node, api.KubeNode)))
             for raw in case["input"].get("pods", []):
-                pod = pod_from_api(msgspec.convert(raw, api.Pod))
+                pod = pod_from_api(msgspec.convert(raw, api.KubePod))
                 cache.observe(msgspec.structs.replace(pod, uid=pod.uid or pod.key))
-            incoming = msgspec.convert(case["input"]["pod"], api.Pod)
+            incoming = msgspec.convert(case["input"]["pod"], api.KubePod)
             yield case, cache, pod_class_of(incoming, incoming=True)
 
 

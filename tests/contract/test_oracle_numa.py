@@ -41,13 +41,13 @@ def corpus() -> list[Case]:
         return [json.loads(line) for line in lines]
 
 
-def _pod(raw: Case) -> api.Pod:
-    return msgspec.convert(raw, api.Pod)
+def _pod(raw: Case) -> api.KubePod:
+    return msgspec.convert(raw, api.KubePod)
 
 
 def _topology(node: Case, *, configured: bool) -> NodeTopology:
     item = msgspec.convert(node["nrt"], kube.NodeResourceTopology)
-    allocatable = node_from_api(msgspec.convert(node["node"], api.Node)).allocatable
+    allocatable = node_from_api(msgspec.convert(node["node"], api.KubeNode)).allocatable
     found = kube.topology_from_api(item).with_node(allocatable)
     return replace(found, options=_options(node["kubelet"])) if configured else found
 
@@ -100,14 +100,14 @@ def _placed(raw: Case) -> PlacedPod:
     return PlacedPod(_needs(_pod(raw["pod"])), seats, bool(raw.get("initializing")))
 
 
-def _needs(pod: api.Pod) -> PodNeeds:
+def _needs(pod: api.KubePod) -> PodNeeds:
     """With the containers' own names, by which the cases tell who sits where."""
     names = [one.name for one in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))]
     needs = kube.needs_of(pod.spec) or PodNeeds(())
     return PodNeeds(tuple(structs.replace(one, name=names[int(one.name)]) for one in needs.containers))
 
 
-def _fits(node: Case, others: list[Case], pod: api.Pod) -> bool:
+def _fits(node: Case, others: list[Case], pod: api.KubePod) -> bool:
     """Node totals, which the scheduler's NodeResourcesFit keeps."""
     status = node["node"]["status"]["allocatable"]
     free = Resources((name, parse_amount(name, text)) for name, text in status.items())
@@ -161,7 +161,7 @@ Mistake = tuple[object, str, Callable[..., Any]]
 MISTAKES: dict[str, Mistake] = {
     "memory from any zones": (books.Books, "may_lie_in", lambda *_: True),
     "init containers hold nothing": (placed, "_charge_unreported", lambda *_, **__: None),
-    "the smallest mask by what is free": (hints.Amounts, "largest", hints.Amounts.of),
+    "the smallest mask by what is free": (hints.ZoneAmounts, "largest", hints.ZoneAmounts.of),
     "everybody is Guaranteed": (kube, "_guaranteed", lambda _: True),
     "memory without a group": (books.Books, "put_memory", lambda *_: None),
     "the widest mask": (admission, "narrowest", lambda mask: (-mask.bit_count(), -mask)),

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.agent.settings import AgentSettings
-from services.binder.core.state import CoreSettings as BinderCoreSettings
-from services.binder.core.state import State as BinderState
+from services.binder.core.state import BinderCoreSettings, BinderState
 from services.binder.cycle.check import check_node
 from services.binder.settings import BinderSettings
 from services.coordinator.core.state import CoreSettings
@@ -23,7 +22,7 @@ from shared.policy import registry
 from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.settings import load
-from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.patience import PATIENCE_S
@@ -56,7 +55,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     registry.HEURISTICS.update(before)
 
 
-def profile() -> Profile:
+def profile() -> SchedulingProfile:
     return plugins_of(NAMES).profile
 
 

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from shared.errors import StoreRejected
-from shared.ports import MAX_TXN_OPS, CreateRevisionIs, Delete, ModRevisionIs, Put
+from shared.ports import MAX_TXN_OPS, CreateRevisionIs, DeleteKey, ModRevisionIs, Put
 from tests.contract.store_world import collect, events_of, put, reached
 
 # --- keys and transactions --------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ async def test_an_update_keeps_create_revision_and_moves_mod_revision(store, wor
 
 async def test_a_key_made_again_has_a_greater_create_revision(store, world):
     first = await put(store, world.key("k"))
-    await store.txn([], [Delete(world.key("k"))])
+    await store.txn([], [DeleteKey(world.key("k"))])
     again = await put(store, world.key("k"))
     assert (await store.get(world.key("k"))).create_revision == again > first
 
@@ -52,7 +52,7 @@ async def test_create_only_once(store, world):
 
 async def test_stale_term_transaction_is_refused_whole(store, world):
     term = await put(store, world.key("leader"))
-    await store.txn([], [Delete(world.key("leader"))])
+    await store.txn([], [DeleteKey(world.key("leader"))])
     await put(store, world.key("leader"))
     result = await store.txn([CreateRevisionIs(world.key("leader"), term)], [Put(world.key("x"), b"")])
     assert not result.succeeded
@@ -77,7 +77,7 @@ async def test_one_failed_compare_of_many_writes_nothing(store, world):
 async def test_a_transaction_that_changes_nothing_makes_no_revision(store, world):
     before = (await store.list_prefix(world.prefix)).revision
     assert (await store.txn([], [])).revision == before
-    assert (await store.txn([], [Delete(world.key("absent"))])).revision == before
+    assert (await store.txn([], [DeleteKey(world.key("absent"))])).revision == before
 
 
 async def test_exactly_the_limit_of_operations_is_accepted(store, world):
@@ -99,7 +99,7 @@ async def test_the_same_key_twice_in_one_transaction_is_refused(store, world):
     with pytest.raises(StoreRejected):
         await store.txn([], [Put(world.key("k"), b"1"), Put(world.key("k"), b"2")])
     with pytest.raises(StoreRejected):
-        await store.txn([], [Put(world.key("k"), b"1"), Delete(world.key("k"))])
+        await store.txn([], [Put(world.key("k"), b"1"), DeleteKey(world.key("k"))])
     assert await store.get(world.key("k")) is None
 
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from shared.errors import StoreCompacted, StoreError, StoreRejected
-from shared.ports import Delete, Store, WatchBatch
+from shared.ports import DeleteKey, Store, WatchBatch
 from tests.contract.store_world import PATIENCE_S, World, collect, events_of, put, reached, write_history
 from tests.faults.watch_checks import (
     check_atomic,
@@ -95,7 +95,7 @@ async def test_a_quiet_watch_gives_signs_of_life(store, world):
 
 async def test_a_delete_carries_its_key_and_revision(store, world):
     start = await put(store, world.key("k"), b"value")
-    deleted = (await store.txn([], [Delete(world.key("k"))])).revision
+    deleted = (await store.txn([], [DeleteKey(world.key("k"))])).revision
     put_event, delete_event = events_of(await collect(store, world.prefix, start, reached(deleted)))
     assert not put_event.deleted
     assert (delete_event.deleted, delete_event.kv.key, delete_event.kv.value, delete_event.kv.mod_revision) == (

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shared.kube.training_status import status_patch
-from shared.model.training_job import JobCondition, JobStatus, Report, TrainingJob
+from shared.model.training_job import JobCondition, JobReport, JobStatus, TrainingJob
 
 CRD = Path(__file__).parents[2] / "k8s/components/jobs/training-jobs-crd.yaml"
 
@@ -48,7 +48,7 @@ def test_the_columns_say_where_a_job_is_and_why():
 def test_all_that_is_written_into_a_status_is_in_the_definition():
     """What is not is pruned by the API server: it would be forgotten with the leader."""
     job = TrainingJob(namespace="n", name="a", uid="u", resource_version="1")
-    status = JobStatus(report=Report(steps=1, at=1.0), conditions=(JobCondition("Ready", "True", "Running"),))
+    status = JobStatus(report=JobReport(steps=1, at=1.0), conditions=(JobCondition("Ready", "True", "Running"),))
     written = status_patch(job, status, "2026-11-23T00:00:00Z")["status"]
     schema = version()["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert written.keys() <= schema.keys()

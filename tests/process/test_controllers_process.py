@@ -18,7 +18,7 @@ import pytest
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.jobs.domain import JOBS as DOMAIN
-from shared.ports import Delete
+from shared.ports import DeleteKey
 from shared.wire.keys import Keys
 from tests.patience import PATIENCE_S
 from tests.process import test_autoscaler_process as scaling
@@ -133,7 +133,7 @@ async def test_one_that_loses_either_role_ends_and_another_takes_both(tmp_path: 
         mesh.services["controllers-0"].may_start.clear()
         store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
         try:
-            await store.txn([], [Delete(KEYS[role])])
+            await store.txn([], [DeleteKey(KEYS[role])])
         finally:
             await store.close()
         assert await cluster.ended("controllers-0") == 3

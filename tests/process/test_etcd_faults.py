@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member
+from shared.adapters.etcd.channel import EtcdConnection, EtcdMember, EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, WatchBatch
@@ -58,7 +58,7 @@ def given_up(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     left = asyncio.Event()
     leave = EtcdConnection.leave
 
-    def noting(connection: EtcdConnection, member: Member) -> None:
+    def noting(connection: EtcdConnection, member: EtcdMember) -> None:
         leave(connection, member)
         left.set()
 
@@ -311,7 +311,7 @@ def forked_child() -> tuple[int, bytes]:
 async def test_a_dead_first_endpoint_costs_one_attempt(etcd, monkeypatch):
     leave = EtcdConnection.leave
     store = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{free_port()}", etcd.endpoint)))
-    left: list[Member] = []
+    left: list[EtcdMember] = []
     monkeypatch.setattr(EtcdConnection, "leave", lambda self, member: (left.append(member), leave(self, member)))
     assert (await store.txn([CreateRevisionIs("/k", 0)], [Put("/k", b"")])).succeeded
     assert len(left) == 1

@@ -22,7 +22,7 @@ from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import PartialObject
 from shared.kube.pod_groups import JOBS
-from shared.kube.resources import EVENTS, NODES, PODS, Deleted, Resource, Upserted
+from shared.kube.resources import EVENTS, NODES, PODS, DeletedObject, Resource, Upserted
 from shared.ports import BindRequest
 from shared.runtime.kube.reflector import Reflector, Synced
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
@@ -219,7 +219,7 @@ async def test_the_reflector_sees_every_change_and_a_throttled_watch_loses_none(
                 elif isinstance(item, Upserted) and item.object.metadata.name in ("before", "after"):
                     place = "ending" if item.object.metadata.deletion_timestamp else item.object.spec.node_name or "-"
                     seen.append(f"{item.object.metadata.name}@{place}")
-                elif isinstance(item, Deleted):
+                elif isinstance(item, DeletedObject):
                     seen.append(f"{item.object.metadata.name} deleted")
             if "before deleted" in seen:
                 break
@@ -239,7 +239,7 @@ async def test_a_server_killed_and_back_without_its_memory_is_told_as_deletions(
         reflector = Reflector(client, PODS, backoff_s=0.05)
         async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
             async for batch in batches:
-                gone |= {item.object.metadata.name for item in batch if isinstance(item, Deleted)}
+                gone |= {item.object.metadata.name for item in batch if isinstance(item, DeletedObject)}
                 if any(isinstance(item, Synced) for item in batch):
                     await create_pod(client, "live")
                 if any(isinstance(item, Upserted) and item.object.metadata.name == "live" for item in batch):

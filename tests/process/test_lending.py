@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from lab.audit.audit import audit
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.traces.workload import node_json, pod_json
 from shared.model.resources import parse_quantity
 from tests.node_loans import CPU, MANAGER, MEMORY, NAMES, both
 from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 def pod(name: str, cpu_millis: int, requests: dict[str, str], **spec: Any) -> Json:
     """It uses so much of CPU and 1 GiB, for an hour."""
-    use = Profile(((0, Usage(cpu_millis=cpu_millis, memory_bytes=GIB)),), 3600.0)
+    use = UsageProfile(((0, UsageNow(cpu_millis=cpu_millis, memory_bytes=GIB)),), 3600.0)
     return pod_json(name, requests, annotations={USAGE_ANNOTATION: use.to_json()}) | spec
 
 
@@ -102,7 +102,7 @@ async def test_what_online_pods_leave_is_lent_and_used(tmp_path: Path) -> None:
         assert lent["theirs"] == (1234, 5)
 
         entries = await mesh.audit_until_now()
-        report = audit([msgspec.convert(one, Entry) for one in entries])
+        report = audit([msgspec.convert(one, LogEntry) for one in entries])
         assert (report.lent_wrong, report.overcommitted_nodes, report.double_bound) == (0, 0, 0), report.examples
         said = [
             (one["name"], one["object"]["status"]["allocatable"].get(CPU)) for one in entries if one["kind"] == "Node"

@@ -29,7 +29,7 @@ from shared.model.pod import POLICY_ANNOTATION
 from shared.model.resources import GPU_MILLI
 from shared.policy.networks import layer_count
 from shared.policy.registry import goal_of, reference
-from shared.policy.rollout.rollout import BUILT_IN, Change, publish, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, PointerChange, publish, to_stage
 from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.runtime.records.policies import follow_pointer, read_pointer, write_change
 from shared.wire.keys import Keys
@@ -170,7 +170,9 @@ class Live:
         published = publish(stored.pointer, ref, by="test", made_for=made_for).after
         after = to_stage(published, stage, 0, reason="test", by="test").after
         data = None if file is None else encode(file)
-        assert await write_change(self.store, KEYS, Change(stored.pointer, after), stored.mod_revision, weights=data)
+        assert await write_change(
+            self.store, KEYS, PointerChange(stored.pointer, after), stored.mod_revision, weights=data
+        )
 
     @asynccontextmanager
     async def pods(self, demand: Demand) -> AsyncIterator[None]:

@@ -17,7 +17,7 @@ from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.decide.stages import Stage
 from shared.model.pod import POLICY_ANNOTATION
-from shared.policy.rollout.rollout import BUILT_IN, Change, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, PointerChange, first_pointer, publish, to_stage
 from shared.policy.weights import digest, encode
 from shared.runtime.records.policies import follow_pointer, read_history, read_pointer, read_windows, write_change
 from shared.runtime.records.policy_changes import promote
@@ -55,7 +55,7 @@ class Rollouts:
         before = stored.pointer or first_pointer(BUILT_IN)
         after = to_stage(publish(before, ref, by="test").after, stage, percent, reason="test", by="test").after
         after = msgspec.structs.replace(after, promotion=promotion)
-        assert await write_change(self.store, KEYS, Change(before, after), stored.mod_revision, weights=data)
+        assert await write_change(self.store, KEYS, PointerChange(before, after), stored.mod_revision, weights=data)
         return ref
 
     async def until(self, holds: Callable[[PolicyPointer], bool]) -> PolicyPointer:
@@ -195,7 +195,9 @@ async def test_weights_with_another_digest_are_refused_and_the_active_policy_sta
             publish(stored.pointer, missing, by="test").after, Stage.CANARY, 100, reason="test", by="test"
         )
         async with mesh.traffic():
-            assert await write_change(mesh.store, KEYS, Change(stored.pointer, shadow.after), stored.mod_revision)
+            assert await write_change(
+                mesh.store, KEYS, PointerChange(stored.pointer, shadow.after), stored.mod_revision
+            )
             back = await mesh.until(lambda pointer: pointer.candidate is None and pointer.number > 0)
         assert (back.active, back.reason) == (BUILT_IN, "marl-dqn@9 failed: digest")
         await mesh.all_bound_once()

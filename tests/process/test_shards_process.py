@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.model.pod_group import Source, group_key
+from shared.model.pod_group import GroupSource, group_key
 from shared.runtime.process.failpoints import VARIABLE
 from shared.scheduling.shards import Shards
 from tests.patience import PATIENCE_S
@@ -80,7 +80,7 @@ async def divided(mesh: Mesh) -> bool:
 
 async def add_wide_gang(mesh: Mesh) -> set[str]:
     """A gang that takes every node; its home is shard 0. The names of its members."""
-    assert Shards(("0", "1")).of(group_key(Source.NATIVE, "default", GANG)) == "0"
+    assert Shards(("0", "1")).of(group_key(GroupSource.NATIVE, "default", GANG)) == "0"
     policy = {"gang": {"minCount": NODES}}
     body = {"metadata": {"name": GANG, "namespace": "default"}, "spec": {"schedulingPolicy": policy}}
     kind = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}

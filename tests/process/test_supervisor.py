@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from services.cli.local.supervisor import Spec, Supervisor
+from services.cli.local.supervisor import ChildSpec, Supervisor
 from shared.errors import ConfigError
 from tests.patience import PATIENCE_S
 
@@ -24,8 +24,8 @@ STUBBORN = (
 )
 
 
-def spec(code: str, name: str = "child", **more) -> Spec:
-    return Spec(name, "service", (sys.executable, "-c", textwrap.dedent(code)), **more)
+def spec(code: str, name: str = "child", **more) -> ChildSpec:
+    return ChildSpec(name, "service", (sys.executable, "-c", textwrap.dedent(code)), **more)
 
 
 class Recorder:

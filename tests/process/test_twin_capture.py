@@ -18,7 +18,7 @@ from aiohttp import web
 from lab.traces.workload import stress_pod, thesis_nodes
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 from shared.kube.resources import NODES, PODS, Upserted
 from shared.ports import BindRequest
 from tests.fake_prometheus import FakePrometheus
@@ -54,7 +54,7 @@ async def _fill(kubeconfig: Path) -> None:
         await client.close()
 
 
-async def until(client: KubeClient, name: str, reached: Callable[[Pod], bool]) -> None:
+async def until(client: KubeClient, name: str, reached: Callable[[KubePod], bool]) -> None:
     """Return once the pod is seen as it should be."""
     listed = await client.list(PODS)
     if any(pod.metadata.name == name and reached(pod) for pod in listed.items):

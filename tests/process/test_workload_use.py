@@ -13,7 +13,7 @@ import pytest
 from lab.traces.workload import node_json, pod_json
 from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -24,7 +24,7 @@ LEARNS = ["--policy", "marl-dqn", "--workload-speed", "10"]
 
 def pod(app: str, number: int) -> dict[str, Any]:
     """100m requested whatever the application uses; it runs for 60 s, 6 of ours."""
-    use = Profile(((0, Usage(cpu_millis=USE[app], memory_bytes=2**25)),), 60.0)
+    use = UsageProfile(((0, UsageNow(cpu_millis=USE[app], memory_bytes=2**25)),), 60.0)
     return pod_json(
         f"{app}-{number}", {"cpu": "100m", "memory": "64Mi"}, labels={"app": app},
         annotations={USAGE_ANNOTATION: use.to_json()},

@@ -73,16 +73,16 @@ def best(dump: Json, names: set[str], pod: Json, profiles: Profiles) -> set[str]
     """The nodes that the pod's profile likes best as the cluster stands."""
     state = ClusterState()
     state.index.weigh_required()
-    for node in msgspec.convert(dump["nodes"], list[api.Node]):
+    for node in msgspec.convert(dump["nodes"], list[api.KubeNode]):
         if node.metadata.name in names:
             state.upsert_node(node_from_api(node))
     for service in dump["services"]:
         meta, selector = service["metadata"], selector_of_labels(service["spec"].get("selector") or {})
         state.workloads.add(Workload("v1", "Service", meta["namespace"], meta["name"], selector))
-    for standing in msgspec.convert(dump["pods"], list[api.Pod]):
+    for standing in msgspec.convert(dump["pods"], list[api.KubePod]):
         if standing.spec.node_name:
             state.observe(pod_from_api(standing))
-    waiting = profiles.applied(pod_from_api(msgspec.convert(pod, api.Pod)))
+    waiting = profiles.applied(pod_from_api(msgspec.convert(pod, api.KubePod)))
     feasibility = FeasibilityCache(state.table, profile=UNMEASURED)
     rows = np.flatnonzero(run_filters(state, feasibility, prefilter(state, waiting)).mask)
     totals = np.sum(list(score_nodes(state, waiting, rows).values()), axis=0)

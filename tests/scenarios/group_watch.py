@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from lab.audit.log import Entry
-from lab.audit.units import Units
+from lab.audit.log import LogEntry
+from lab.audit.units import UnitsAudit
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ class GroupWatch:
 
     def __init__(self, scheduler_name: str = "conclave") -> None:
         self.violations: list[str] = []
-        self._units = Units({}, self._note, scheduler_name)
+        self._units = UnitsAudit({}, self._note, scheduler_name)
         self._known: defaultdict[str, dict[str, Json]] = defaultdict(dict)
 
     def _note(self, text: str) -> None:
@@ -44,7 +44,7 @@ class GroupWatch:
         else:
             verb = "update" if uid in self._known[kind] else "create"
             self._known[kind][uid] = obj
-        entry = Entry(int(meta["resourceVersion"]), time.time(), verb, kind, meta.get("namespace", ""), meta["name"],
+        entry = LogEntry(int(meta["resourceVersion"]), time.time(), verb, kind, meta.get("namespace", ""), meta["name"],
                       "watch", obj)  # fmt: skip
         self._units.feed(entry)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from lab.audit.audit import audit
 from lab.audit.evictions import preemptor_named
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.audit.qos import is_offline
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
 
 Json = dict[str, Any]
-Checker = Callable[[Sequence[Entry]], list[str]]
+Checker = Callable[[Sequence[LogEntry]], list[str]]
 
 OURS = "conclave"
 FINISHED = ("Succeeded", "Failed")
@@ -38,7 +38,7 @@ class Cluster:
     pods: dict[str, Json] = field(default_factory=dict)
     changed_s: dict[str, float] = field(default_factory=dict)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: LogEntry) -> None:
         """Take one change over."""
         deleted = entry.verb == "delete"
         if entry.kind == "Node":
@@ -64,7 +64,7 @@ class Cluster:
         ]
 
 
-def binds(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Cluster]]:
+def binds(entries: Iterable[LogEntry]) -> Iterator[tuple[LogEntry, Cluster]]:
     """Every entry by which a pod got a node, with the cluster as it was just before."""
     cluster = Cluster()
     for entry in entries:
@@ -78,7 +78,7 @@ def binds(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Cluster]]:
 # --- one pod ------------------------------------------------------------------------------------------------------
 
 
-def bound_twice(entries: Sequence[Entry]) -> list[str]:
+def bound_twice(entries: Sequence[LogEntry]) -> list[str]:
     """A uid gets a node once (I1)."""
     nodes: dict[str, list[str]] = {}
     for entry, _ in binds(entries):
@@ -86,7 +86,7 @@ def bound_twice(entries: Sequence[Entry]) -> list[str]:
     return [f"bound twice: {' and '.join(given)}" for given in nodes.values() if len(given) > 1]
 
 
-def bound_while_gated(entries: Sequence[Entry]) -> list[str]:
+def bound_while_gated(entries: Sequence[LogEntry]) -> list[str]:
     """A pod with scheduling gates stays where it is."""
     return [
         f"bound while gated: {entry.name}"
@@ -95,7 +95,7 @@ def bound_while_gated(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def bound_not_ours(entries: Sequence[Entry]) -> list[str]:
+def bound_not_ours(entries: Sequence[LogEntry]) -> list[str]:
     """Nobody but us binds in a scenario, and we bind our own."""
     return [
         f"bound though it names {name!r}: {entry.name}"
@@ -104,7 +104,7 @@ def bound_not_ours(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def pending_without_reason(entries: Sequence[Entry]) -> list[str]:
+def pending_without_reason(entries: Sequence[LogEntry]) -> list[str]:
     """At the end every pending pod of ours says why: PodScheduled=False with a reason and a message."""
     cluster, created_s = Cluster(), dict[str, float]()
     for entry in entries:
@@ -124,7 +124,7 @@ def pending_without_reason(entries: Sequence[Entry]) -> list[str]:
 # --- nodes --------------------------------------------------------------------------------------------------------
 
 
-def overcommitted(entries: Sequence[Entry]) -> list[str]:
+def overcommitted(entries: Sequence[LogEntry]) -> list[str]:
     """No bind takes a node above its allocatable as it is at that instant, in any resource (I2)."""
     found = []
     for entry, before in binds(entries):
@@ -148,7 +148,7 @@ def overcommitted(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
-def bound_to_missing_node(entries: Sequence[Entry]) -> list[str]:
+def bound_to_missing_node(entries: Sequence[LogEntry]) -> list[str]:
     """A Binding names a node that exists; one deleted ``SEEN_AFTER_S`` ago or less could not be known to be gone."""
     return [
         f"bound to a node that is gone: {entry.name} on {node}"
@@ -158,7 +158,7 @@ def bound_to_missing_node(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def bound_to_closed_node(entries: Sequence[Entry]) -> list[str]:
+def bound_to_closed_node(entries: Sequence[LogEntry]) -> list[str]:
     """No bind to a node that has been cordoned, or tainted against the pod, for longer than ``SEEN_AFTER_S``."""
     found = []
     for entry, before in binds(entries):
@@ -175,7 +175,7 @@ def bound_to_closed_node(entries: Sequence[Entry]) -> list[str]:
 # --- among pods ---------------------------------------------------------------------------------------------------
 
 
-def sharing_a_node(entries: Sequence[Entry], **labels: str) -> list[str]:
+def sharing_a_node(entries: Sequence[LogEntry], **labels: str) -> list[str]:
     """Pods with ``labels`` stand on different nodes at every instant (required anti-affinity by hostname)."""
     found = []
     for entry, before in binds(entries):
@@ -188,7 +188,7 @@ def sharing_a_node(entries: Sequence[Entry], **labels: str) -> list[str]:
     return found
 
 
-def skewed(entries: Sequence[Entry], key: str, max_skew: int, **labels: str) -> list[str]:
+def skewed(entries: Sequence[LogEntry], key: str, max_skew: int, **labels: str) -> list[str]:
     """After no bind do pods with ``labels`` differ by more than ``max_skew`` between domains of ``key``.
 
     A bind is judged as DoNotSchedule judges it: its own domain against the emptiest one.
@@ -208,14 +208,14 @@ def skewed(entries: Sequence[Entry], key: str, max_skew: int, **labels: str) -> 
     return found
 
 
-def placed_against_a_rule(entries: Sequence[Entry]) -> list[str]:
+def placed_against_a_rule(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no pod misplaced: selectors, taints, ports, other pods, spread, volumes."""
     report = audit(entries, OURS)
     found = [example for example in report.examples if example.startswith("misplaced")]
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
-def devices_lost(entries: Sequence[Entry]) -> list[str]:
+def devices_lost(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no device in two claims, and no claim that outlives the pods that it is for."""
     report = audit(entries, OURS)
     found = [example for example in report.examples if example.startswith(("device twice", "claim leaked"))]
@@ -223,7 +223,7 @@ def devices_lost(entries: Sequence[Entry]) -> list[str]:
     return found or [f"devices: {report.devices_twice} twice, {report.claims_leaked} claims leaked"] * bool(lost)
 
 
-def broken_for_units(entries: Sequence[Entry]) -> list[str]:
+def broken_for_units(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no gang in part or scattered, no queue above its maximum, no group that left in part,
     and nobody evicted for nobody."""
     checks = ("partial:", "orphan:", "scattered:", "half:", "evicted:", "quota:")
@@ -232,7 +232,7 @@ def broken_for_units(entries: Sequence[Entry]) -> list[str]:
     return found or [f"units: {report.units}"] * report.units.wrong
 
 
-def bound_members(entries: Sequence[Entry], group: str) -> list[tuple[float, int]]:
+def bound_members(entries: Sequence[LogEntry], group: str) -> list[tuple[float, int]]:
     """(time, how many stand) after each change in the number of a native group's members that hold a node."""
     standing: set[str] = set()
     found: list[tuple[float, int]] = []
@@ -250,22 +250,22 @@ def bound_members(entries: Sequence[Entry], group: str) -> list[tuple[float, int
 # --- evictions ----------------------------------------------------------------------------------------------------
 
 
-def evicted(entries: Sequence[Entry]) -> dict[str, Entry]:
+def evicted(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
     """Pods that somebody evicted, by uid, with the entry that first shows it (condition DisruptionTarget)."""
-    found: dict[str, Entry] = {}
+    found: dict[str, LogEntry] = {}
     for entry in entries:
         if entry.kind == "Pod" and entry.uid not in found and _condition(entry.object, "DisruptionTarget"):
             found[entry.uid] = entry
     return found
 
 
-def evictions_above(entries: Sequence[Entry], limit: int) -> list[str]:
+def evictions_above(entries: Sequence[LogEntry], limit: int) -> list[str]:
     """At most ``limit`` pods were evicted in all."""
     names = sorted(entry.name for entry in evicted(entries).values())
     return [f"{len(names)} evictions, {limit} would do: {names[:10]}"] if len(names) > limit else []
 
 
-def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
+def unjust_evictions(entries: Sequence[LogEntry]) -> list[str]:
     """Each victim made room for a pod of strictly higher priority that may preempt, or held what a node lends no more.
 
     That pod is one nominated to the victim's node when it was evicted, or that gets the node later; or the one that the
@@ -274,8 +274,8 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     victims = evicted(entries)
     nodes = {node_of(entry.object) for entry in victims.values()} - {""}
     named = {preemptor_named(_said(entry.object, "DisruptionTarget")) for entry in victims.values()}
-    rivals: dict[str, list[tuple[tuple[int, bool], Entry]]] = {node: [] for node in nodes}
-    waited: dict[str, Entry] = {}
+    rivals: dict[str, list[tuple[tuple[int, bool], LogEntry]]] = {node: [] for node in nodes}
+    waited: dict[str, LogEntry] = {}
     just: set[str] = set()
     cluster, gave_way = Cluster(), set[str]()
     for entry in entries if nodes else ():
@@ -341,7 +341,7 @@ def _short(cluster: Cluster, node: str) -> bool:
     return any(value > offered.get(name, value) for name, value in used.items() if "/batch-" in name)
 
 
-def below_budget(entries: Sequence[Entry], min_available: int, **labels: str) -> list[str]:
+def below_budget(entries: Sequence[LogEntry], min_available: int, **labels: str) -> list[str]:
     """No eviction leaves fewer than ``min_available`` pods with ``labels`` running (a PodDisruptionBudget)."""
     victims, cluster, found = evicted(entries), Cluster(), []
     for entry in entries:
@@ -373,7 +373,7 @@ ALWAYS: tuple[Checker, ...] = (
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
-def latencies_s(entries: Sequence[Entry]) -> list[float]:
+def latencies_s(entries: Sequence[LogEntry]) -> list[float]:
     """Seconds from a pod's creation to its bind, sorted."""
     created: dict[str, float] = {}
     for entry in entries:

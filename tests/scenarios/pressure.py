@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.stand.proc import rss_mb
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from tests.scenarios.invariants import OURS, node_of
 from tests.scenarios.world import World
 
@@ -65,7 +65,7 @@ def grown(before: dict[int, tuple[str, float]], after: dict[int, tuple[str, floa
     ]
 
 
-def overdue(entries: Sequence[Entry], *, rate: float, slack_s: float) -> list[str]:
+def overdue(entries: Sequence[LogEntry], *, rate: float, slack_s: float) -> list[str]:
     """Pods that waited longer than backlog / rate: those that waited when the pod came (itself included), over ``rate``
     pods a second, and ``slack_s`` for a fault's own time and the way of a lone pod."""
     created: dict[str, float] = {}

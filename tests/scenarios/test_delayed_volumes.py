@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from tests.scenarios.invariants import node_of
 from tests.scenarios.world import World, world
 
@@ -39,7 +39,7 @@ def using(claim: str) -> dict[str, Any]:
     return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
-def when(history: list[Entry], kind: str, name: str, holds: Any) -> int:
+def when(history: list[LogEntry], kind: str, name: str, holds: Any) -> int:
     """The revision at which an object first was so."""
     return min(entry.rv for entry in history if (entry.kind, entry.name) == (kind, name) and holds(entry.object))
 

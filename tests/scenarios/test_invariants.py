@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from tests.scenarios.invariants import (
     ALWAYS,
     below_budget,
@@ -38,7 +38,7 @@ class History:
     """Entries one after the other, a tenth of a second apart unless ``wait`` says otherwise."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.time_s = 100.0
         self._pods: dict[str, Json] = {}
 
@@ -49,7 +49,7 @@ class History:
     def _add(self, verb: str, kind: str, obj: Json) -> History:
         self.time_s += 0.1
         name, namespace = obj["metadata"]["name"], "" if kind == "Node" else "default"
-        self.entries.append(Entry(len(self.entries) + 1, self.time_s, verb, kind, namespace, name, "admin", obj))
+        self.entries.append(LogEntry(len(self.entries) + 1, self.time_s, verb, kind, namespace, name, "admin", obj))
         return self
 
     def node(
@@ -113,7 +113,7 @@ def contradicting() -> History:
     return two_on_a_node({**OFFLINE, "conclave.io/qos": "online"})
 
 
-BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
+BAD: dict[str, tuple[Callable[[list[LogEntry]], list[str]], History]] = {
     "bound twice": (bound_twice, History().node("n").node("m").pod("a").bind("a", "n").bind("a", "m")),
     "bound twice to one node": (bound_twice, History().node("n").pod("a").bind("a", "n").bind("a", "n")),
     "bound while gated": (
@@ -207,7 +207,7 @@ def test_a_history_that_breaks_the_rule_is_found(case: str) -> None:
     assert len(checker(history.entries)) == 1
 
 
-def good() -> list[Entry]:
+def good() -> list[LogEntry]:
     history = History().node("n", zone="z0").node("m", zone="z1")
     history.pod("a", labels={"app": "x"}).bind("a", "n").pod("b", labels={"app": "x"}).bind("b", "m")
     history.pod("full", cpu="9").condition("full", "PodScheduled", "False", reason="Unschedulable", message="no room")

@@ -22,7 +22,7 @@ from typing import Any
 
 import aiohttp
 
-from lab.audit.log import Entry, read_entries
+from lab.audit.log import LogEntry, read_entries
 from tests.patience import FULL, PATIENCE, PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.group_watch import GroupWatch
@@ -50,7 +50,7 @@ class World:
         self.groups: dict[str, Json] = {}
         self.queues: dict[str, Json] = {}
         self.groups_api = ""
-        self.history: list[Entry] = []
+        self.history: list[LogEntry] = []
         self.watch = GroupWatch()
         self._changed = asyncio.Condition()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import Core
@@ -24,7 +24,7 @@ from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
-from shared.ports import CreateRevisionIs, Delete, Put
+from shared.ports import CreateRevisionIs, DeleteKey, Put
 from shared.runtime.kube.watches import node_events, object_events, pod_events, reservation_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.turns import Log, Stop
@@ -63,7 +63,7 @@ class MeshWorld(World):
     """One leading coordinator, one leading binder per shard, some agents."""
 
     def __init__(
-        self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None, shards: tuple[str, ...] = (),
+        self, seed: int, *, agents: int = 2, settings: BinderCoreSettings | None = None, shards: tuple[str, ...] = (),
         coordinator: CoordinatorSettings | None = None,
     ) -> None:  # fmt: skip
         super().__init__(settings=settings)
@@ -284,7 +284,7 @@ class MeshWorld(World):
         ops = [
             Put(KEYS.nomination(uid), encode_record(NominationRecord(pod=pod, node=node, term=term)))
             if node
-            else Delete(KEYS.nomination(uid))
+            else DeleteKey(KEYS.nomination(uid))
             for uid, pod, node in work.changes
         ]
         if not self.etcd.txn([CreateRevisionIs(KEYS.coordinator_leader, term)], ops).succeeded:

@@ -20,12 +20,12 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.gang_rousing import GangRouser
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
-from shared.model.queue import QUEUE_LABEL, Queue, Strategy
+from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.queue import QUEUE_LABEL, Queue, QueueStrategy
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
-from shared.scheduling.queues.share import Claim, fair_shares
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.share import ShareClaim, fair_shares
+from shared.scheduling.queues.turns import QueueTurns
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -137,9 +137,9 @@ class Gangs(Load):
     def arrive(self, name: str) -> None:
         self.made += 1
         group, size = f"g{self.made}", self.rng.randint(2, NODES * CPUS // self.cpus // 8)
-        key = group_key(Source.NATIVE, "default", group)
+        key = group_key(GroupSource.NATIVE, "default", group)
         labels = {QUEUE_LABEL: name}
-        found = PodGroup(key, Source.NATIVE, "default", group, gang=True, min_count=size, labels=labels)
+        found = PodGroup(key, GroupSource.NATIVE, "default", group, gang=True, min_count=size, labels=labels)
         self.scene.inbox.append(ObjectChanged("podgroups", f"default/{group}", found))
         members = (make_pod(f"{group}-{number}").cpu(str(self.cpus)).pod() for number in range(size))
         self.wait(name, key, *(replace(pod, group=key) for pod in members), cpu=self.cpus)
@@ -148,7 +148,7 @@ class Gangs(Load):
 def exact(*queues: Queue) -> dict[str, float]:
     """What the weights say of the whole cluster."""
     total = NODES * CPUS * 1000
-    claims = {queue.name: Claim(queue.guaranteed.get("cpu", 0), queue.weight, total) for queue in queues}
+    claims = {queue.name: ShareClaim(queue.guaranteed.get("cpu", 0), queue.weight, total) for queue in queues}
     return {name: float(share / total) for name, share in fair_shares(total, claims).items()}
 
 
@@ -171,7 +171,7 @@ def test_what_is_guaranteed_comes_first_and_the_rest_is_shared() -> None:
         Queue("b", "top", weight=Fraction(3)),
         Queue("c", "top"),
     )  # fmt: skip
-    load = Load(Queue("top", strategy=Strategy.FAIR), *queues)
+    load = Load(Queue("top", strategy=QueueStrategy.FAIR), *queues)
     del load.waits["top"], load.used["top"], load.integral["top"]
     found, wanted = load.run(), exact(*queues)
     for name, share in found.items():
@@ -186,7 +186,7 @@ def test_shares_of_gangs_of_mixed_sizes_are_exact_within_two_percent_after_a_tho
         assert abs(share - wanted[name]) <= WITHIN, (found, wanted)
 
 
-def in_order_of_arrival(_: Turns, units: Iterable[Entry | QueuedGroup]) -> str:
+def in_order_of_arrival(_: QueueTurns, units: Iterable[Entry | QueuedGroup]) -> str:
     """Whose turn it would be if queues did not matter."""
     first = min(units, key=lambda unit: unit.arrival)
     return first.key if isinstance(first, QueuedGroup) else first.pod.uid
@@ -194,7 +194,7 @@ def in_order_of_arrival(_: Turns, units: Iterable[Entry | QueuedGroup]) -> str:
 
 @pytest.mark.parametrize(
     ("where", "name", "instead", "units"),
-    [(GangRouser, "line", lambda *_: "", UNITS), (Turns, "foremost", in_order_of_arrival, 300)],
+    [(GangRouser, "line", lambda *_: "", UNITS), (QueueTurns, "foremost", in_order_of_arrival, 300)],
     ids=["room", "nodes kept"],
 )
 def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(

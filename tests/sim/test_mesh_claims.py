@@ -9,7 +9,7 @@ import pytest
 from services.cli.explain.text import lines_of
 from services.coordinator.inspect.explain import explain
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.pod_group import PodGroup, Source, Topology, group_key
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import (
@@ -141,8 +141,8 @@ def test_devices_that_the_cluster_shares_are_given_once() -> None:
 
 def test_a_gang_whose_members_claim_devices_is_bound_whole_or_not_at_all() -> None:
     scene = Scene(nodes=2, devices=1)
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=3))
     for number in range(3):
         add_claiming(scene.kube, f"p{number}", group="g")
     scene.go(10.0)
@@ -154,9 +154,11 @@ def test_a_gang_whose_members_claim_devices_is_bound_whole_or_not_at_all() -> No
     assert leaked(scene.kube) == []
 
 
-def tell_gang(scene: Scene, count: int, topology: Topology | None = None) -> list[str]:
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=count, topology=topology))
+def tell_gang(scene: Scene, count: int, topology: GroupTopology | None = None) -> list[str]:
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(
+        PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=count, topology=topology)
+    )
     names = [f"p{number}" for number in range(count)]
     for name in names:
         add_claiming(scene.kube, name, group="g")
@@ -168,7 +170,7 @@ def test_members_that_claim_devices_go_where_there_are_enough_for_all_of_them() 
     for node, rack, devices in (("a0", "a", 1), ("a1", "a", 1), ("b0", "b", 2), ("b1", "b", 2)):
         scene.kube.add_node(make_node(node).allocatable(cpu="4").label(rack=rack))
         add_devices(scene.kube, node, devices)
-    names = tell_gang(scene, 4, Topology("rack"))
+    names = tell_gang(scene, 4, GroupTopology("rack"))
     scene.go(30.0)
     assert {scene.world.node_of(name) for name in names} == {"b0", "b1"}
     assert scene.world.coordinator.core.state.stats.losses == 0
@@ -194,8 +196,8 @@ def test_a_gang_that_devices_do_not_suffice_for_is_told_so_and_sleeps_until_ther
 def test_members_that_share_a_claim_go_to_the_node_that_it_is_allocated_on() -> None:
     scene = Scene(nodes=3, devices=2)
     add_claim(scene.kube, "shared", count=2)
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=3))
     for number in range(3):
         add_claiming(scene.kube, f"p{number}", claim="shared", group="g", cpu="1")
     scene.go(30.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.binder.core.instructions import WriteClaim
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import (
@@ -68,8 +68,8 @@ def test_a_claim_that_keeps_a_member_of_a_gang_from_every_node_is_freed() -> Non
     scene = Scene(nodes=2, devices=1)
     scene.kube.add_node(make_node("n2").allocatable(cpu="4"))
     add_devices(scene.kube, "n2", 1)
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2))
     uid = add_claiming(scene.kube, "a", group="g")
     add_claiming(scene.kube, "b", group="g")
     control_claims(scene.kube)
@@ -130,8 +130,8 @@ def test_a_gang_that_sleeps_for_devices_is_tried_when_a_claim_gives_some_back() 
     add_claiming(scene.kube, "x")
     scene.go(5.0)
     assert scene.world.node_of("x")
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=3))
     for name in "abc":
         add_claiming(scene.kube, name, group="g")
     scene.go(10.0)

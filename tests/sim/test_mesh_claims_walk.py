@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.core.state import CoreSettings
-from services.binder.cycle.claims import READY, Claims
+from services.binder.core.instructions import ReleaseClaim, WriteClaim
+from services.binder.core.state import BinderCoreSettings
+from services.binder.cycle.claims import READY, ClaimsOfTerm
 from shared.kube.convert import pod_from_api
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.scheduling.devices.claimed import ClaimedDevices
@@ -43,7 +43,7 @@ SEEDS, STEPS = 25, 400
 class ClaimWalk(Walk):
     """One seed's walk. ``reached``: how often what happened."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings | None = None) -> None:
         super().__init__(seed, settings)
         self.reached = Counter[str]()
         self.world.api.delayed.clear()
@@ -66,7 +66,7 @@ class ClaimWalk(Walk):
         effects = self.world.binder.effects
         if not effects:
             return
-        writes = [effect for effect in effects if isinstance(effect, WriteClaim | FreeClaim)]
+        writes = [effect for effect in effects if isinstance(effect, WriteClaim | ReleaseClaim)]
         fault = random_fault(self.rng, 0.25 if writes else 0.15)
         self.world.fault_at = self.rng.randint(0, 2)
         effect = self.world.run(self.world.binder, fault=fault)
@@ -185,7 +185,7 @@ def checked(walked: ClaimWalk) -> None:
 
 
 def walk(
-    seed: int, steps: int = STEPS, *, settings: CoreSettings | None = None, kind: type[ClaimWalk] = ClaimWalk
+    seed: int, steps: int = STEPS, *, settings: BinderCoreSettings | None = None, kind: type[ClaimWalk] = ClaimWalk
 ) -> ClaimWalk:
     walked = kind(seed, settings)
     for _ in range(steps):
@@ -240,7 +240,7 @@ def test_beside_another_scheduler_no_pod_is_bound_with_a_device_that_was_taken(s
 
 def test_the_walk_reaches_what_it_is_for() -> None:
     """Faults that never happen prove nothing."""
-    faults = [f"{write} {fault}" for write in ("WriteClaim", "FreeClaim") for fault in ("ok", "drop_reply", "late")]
+    faults = [f"{write} {fault}" for write in ("WriteClaim", "ReleaseClaim") for fault in ("ok", "drop_reply", "late")]
     wanted = {*faults, "late write", "late write refused", "theirs", "inherited"}
     for seed in range(120):  # a late write is seldom refused: in every twelfth walk
         walked = walk(seed, kind=BesideAnother)
@@ -261,7 +261,7 @@ def found_without(kind: type[ClaimWalk] = ClaimWalk) -> str:
     """What the checkers find first; "" for nothing. The invariants of the cores are not asked."""
     for seed in range(TRIED):
         try:
-            walk(seed, settings=CoreSettings(), kind=kind)
+            walk(seed, settings=BinderCoreSettings(), kind=kind)
         except Violation as violation:
             return str(violation)
     return ""
@@ -273,5 +273,5 @@ def test_ablation_who_does_not_look_again_takes_a_device_that_another_has(monkey
 
 
 def test_ablation_who_binds_before_its_claims_are_written_has_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Claims, "ready", lambda *_: READY)
+    monkeypatch.setattr(ClaimsOfTerm, "ready", lambda *_: READY)
     assert found_without().startswith("D2")

@@ -10,7 +10,7 @@ from services.binder.core.instructions import WriteClaim
 from services.coordinator.inspect.explain import explain
 from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.devices.extended import claim_name
 from tests.builders import make_node, make_pod
 from tests.sim.claims import (
@@ -126,8 +126,8 @@ def test_a_pod_that_waits_is_judged_by_amounts_once_no_class_stands_for_what_it_
 
 def test_a_gang_is_bound_whole_on_devices_and_a_device_plugins_or_not_at_all() -> None:
     scene = ClassScene(nodes=1, devices=1, plugins=1)
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=3))
     for number in range(3):
         add_requesting(scene.kube, f"p{number}", group="g")
     scene.go(10.0)
@@ -236,8 +236,8 @@ def test_one_that_was_left_on_a_node_that_is_full_is_deleted_and_the_pod_goes_el
 @pytest.mark.parametrize("agents", [1, 4])
 def test_binders_of_several_shards_place_them_and_a_gang_that_spans_both(agents: int) -> None:
     scene = ClassScene(nodes=4, devices=1, agents=agents, shards=("0", "1"))
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=3))
     names = [f"p{number}" for number in range(3)]
     for name in names:
         add_requesting(scene.kube, name, group="g")
@@ -329,8 +329,8 @@ def test_a_pod_takes_what_a_device_plugin_gave_a_lesser_one_where_no_devices_are
 
 def test_a_gang_waits_until_a_class_stands_for_what_its_members_request() -> None:
     scene = Scene(nodes=2, devices=1)
-    key = group_key(Source.PLUGINS, "default", "g")
-    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+    key = group_key(GroupSource.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2))
     for number in range(2):
         add_requesting(scene.kube, f"p{number}", group="g")
     scene.go(10.0)
@@ -351,8 +351,8 @@ def test_pods_that_lack_nothing_but_cpu_on_nodes_with_devices_are_roused_when_it
         scene.kube.add_pod(make_pod(f"plain{number}").cpu("4").on(f"n{number}"))
     names = [f"p{number}" for number in range(2)]
     if gang:
-        key = group_key(Source.PLUGINS, "default", "g")
-        scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+        key = group_key(GroupSource.PLUGINS, "default", "g")
+        scene.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2))
     for name in names:
         add_requesting(scene.kube, name, cpu="3", count=count, group="g" if gang else "")
     scene.go(10.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import KubeUnknown
 from shared.runtime.kube import made_claims
@@ -28,7 +28,7 @@ PLUGINS = ("plugin0", "plugin1")
 class ExtendedWalk(ClaimWalk):
     """One seed's walk."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings | None = None) -> None:
         super().__init__(seed, settings)
         self.mapped = True
         add_class(self.kube, resource=RESOURCE)
@@ -80,7 +80,9 @@ def idle(kube: Any) -> list[str]:
     ]
 
 
-def walked(seed: int, kind: type[ExtendedWalk] = ExtendedWalk, settings: CoreSettings | None = None) -> ExtendedWalk:
+def walked(
+    seed: int, kind: type[ExtendedWalk] = ExtendedWalk, settings: BinderCoreSettings | None = None
+) -> ExtendedWalk:
     found = walk(seed, settings=settings, kind=kind)
     assert isinstance(found, ExtendedWalk)
     assert idle(found.kube) == []
@@ -105,7 +107,7 @@ def found_without(kind: type[ExtendedWalk] = ExtendedWalk) -> str:
     """What the checkers find first; "" for nothing."""
     for seed in range(TRIED):
         try:
-            walk(seed, settings=CoreSettings(), kind=kind)
+            walk(seed, settings=BinderCoreSettings(), kind=kind)
         except Violation as violation:
             return str(violation)
     return ""

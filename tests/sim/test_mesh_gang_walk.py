@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.cycle.placing import Placer
 from shared.kube.convert import pod_from_api
 from shared.kube.pod_groups import GROUP_LABEL
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.pod_groups import PodGroups, Standing
+from shared.scheduling.pod_groups import GroupStanding, PodGroups
 from tests.builders import make_pod
 from tests.sim.test_mesh_random_walk import Violation, Walk, violation
 from tests.unit.services.binder.binder_checks import check_all
@@ -29,7 +29,7 @@ STEPS = 400
 class GangWalk(Walk):
     """Pods come in gangs, whose members may come late, go, and be made anew; and a few alone."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings | None = None) -> None:
         super().__init__(seed, settings)
         self.wanted: list[tuple[str, str]] = []
 
@@ -40,8 +40,8 @@ class GangWalk(Walk):
         if not self.wanted or self.rng.random() < 0.2:
             name = f"g{len(self.world.groups)}"
             minimum = self.rng.randint(2, 4)
-            key = group_key(Source.PLUGINS, "default", name)
-            self.world.tell_group(PodGroup(key, Source.PLUGINS, "default", name, gang=True, min_count=minimum))
+            key = group_key(GroupSource.PLUGINS, "default", name)
+            self.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", name, gang=True, min_count=minimum))
             cpu = self.rng.choice(["500m", "1"])
             self.wanted += [(name, cpu)] * (minimum + self.rng.choice([0, 0, 1]))
         name, cpu = self.wanted.pop(0)
@@ -77,7 +77,7 @@ class GangWalk(Walk):
                 left[pod.name] = [*places, *pod.condition]
             group = core.state.groups.group(pod.group)
             standing = core.state.groups.standing(pod.group)[0]
-            if group is not None and standing is Standing.TOGETHER:
+            if group is not None and standing is GroupStanding.TOGETHER:
                 members = list(core.state.groups.members[pod.group].pending.values())
                 if in_one_go(core.state.domains.attempting(group, members)).reached:
                     left[pod.name] = [*places, "its gang would fit"]
@@ -90,7 +90,7 @@ class GangWalk(Walk):
 
 def walk(seed: int, steps: int = STEPS) -> GangWalk:
     in_parts = 2 if seed % 3 else 500
-    settings = CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=in_parts)
+    settings = BinderCoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=in_parts)
     walked = GangWalk(seed, settings)
     for _ in range(steps):
         walked.step()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.binder.core.instructions import Bind, WriteClaim
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.claims import ClaimsOfTerm
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import PlanFailed
 from services.coordinator.core.instructions import FreeClaim, SendPlan
@@ -488,12 +488,12 @@ def test_ablation_without_a_mark_for_each_member_one_is_bound_on_what_is_being_g
 ) -> None:
     """The coordinator gives back what it has seen; a member that it plans meanwhile must make that a conflict."""
 
-    def trusting(self: Claims, binding: Any, key: str, consumer: Any) -> bool:
+    def trusting(self: ClaimsOfTerm, binding: Any, key: str, consumer: Any) -> bool:
         shown = self._state.devices.accounts.shown.get(key)
         return shown is not None and shown.allocation is not None and consumer.uid in shown.reserved_for
 
     assert not freed_beneath()
-    monkeypatch.setattr(Claims, "_carried", trusting)
+    monkeypatch.setattr(ClaimsOfTerm, "_carried", trusting)
     assert freed_beneath()
 
 

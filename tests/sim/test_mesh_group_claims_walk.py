@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.cycle import unblocking
 from shared.kube.scheduling_kinds import NATIVE_GROUPS
 from shared.scheduling.devices.claimed import ClaimedDevices
@@ -113,7 +113,9 @@ class GroupsBesideAnother(GroupWalk, BesideAnother):
     """And another scheduler takes devices."""
 
 
-def walk(seed: int, steps: int = STEPS, *, settings: CoreSettings | None = None, kind: type = GroupWalk) -> GroupWalk:
+def walk(
+    seed: int, steps: int = STEPS, *, settings: BinderCoreSettings | None = None, kind: type = GroupWalk
+) -> GroupWalk:
     walked: GroupWalk = kind(seed, settings)
     for _ in range(steps):
         walked.step()
@@ -139,7 +141,7 @@ def found_without(kind: type = GroupWalk, tried: int = 40) -> str:
     """What the checkers find first; "" for nothing."""
     for seed in range(tried):
         try:
-            walk(seed, settings=CoreSettings(), kind=kind)
+            walk(seed, settings=BinderCoreSettings(), kind=kind)
         except (Violation, AssertionError) as violation:
             return str(violation)
     return ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
@@ -44,13 +44,13 @@ class OverlapWalk(Walk):
 class OverlapGangWalk(OverlapWalk, GangWalk):
     """Gangs, which are asked of all, among them."""
 
-    def __init__(self, seed: int, settings: CoreSettings) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings) -> None:
         Walk.__init__(self, seed, settings, nodes=NODES, agents=AGENTS, coordinator=OVERLAPPING)
         self.wanted = []
 
 
 def overlap_walk(seed: int, steps: int = 400, *, gangs: bool = False) -> OverlapWalk:
-    settings = CoreSettings(validate=True, units_per_turn=2 if seed % 3 == 0 else 500)
+    settings = BinderCoreSettings(validate=True, units_per_turn=2 if seed % 3 == 0 else 500)
     walked = (
         OverlapGangWalk(seed, settings)
         if gangs

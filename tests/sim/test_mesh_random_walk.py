@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.status.reporter import StatusReporter
@@ -35,7 +35,7 @@ class Walk:
     """One seed's walk."""
 
     def __init__(
-        self, seed: int, settings: CoreSettings | None = None, *, check_tests: bool = True,
+        self, seed: int, settings: BinderCoreSettings | None = None, *, check_tests: bool = True,
         shards: tuple[str, ...] = (), nodes: int = NODES, agents: int = 2,
         coordinator: CoordinatorSettings | None = None,
     ) -> None:  # fmt: skip
@@ -225,7 +225,7 @@ def violation(world: MeshWorld, found: list[str]) -> Violation:
     return Violation("\n".join(dict.fromkeys(told)))
 
 
-def walk(seed: int, steps: int = 400, *, settings: CoreSettings | None = None, check_tests: bool = True) -> Walk:
+def walk(seed: int, steps: int = 400, *, settings: BinderCoreSettings | None = None, check_tests: bool = True) -> Walk:
     """A whole walk and its rest. Raises ``Violation``."""
     walked = Walk(seed, settings, check_tests=check_tests)
     for _ in range(steps):
@@ -273,7 +273,7 @@ def test_ablation_without_the_compares_a_deposed_process_still_writes(monkeypatc
     def found() -> str:
         for seed in range(40):
             try:
-                walk(seed, settings=CoreSettings())
+                walk(seed, settings=BinderCoreSettings())
             except Violation as violation:
                 return str(violation)
         return ""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from services.binder.core.events import ShardsSeen as BinderShardsSeen
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.events import ShardsSeen
 from tests.builders import make_node
 from tests.sim.test_mesh_gang_walk import GangWalk
@@ -29,7 +29,9 @@ NODES = ("n0", "n2", "n5", "n6", "n1")
 class ShardsWalk(Walk):
     """One seed's walk; it begins with ``shards``."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None, shards: tuple[str, ...] = ("0", "1")) -> None:
+    def __init__(
+        self, seed: int, settings: BinderCoreSettings | None = None, shards: tuple[str, ...] = ("0", "1")
+    ) -> None:
         super().__init__(seed, settings, shards=shards, nodes=0)
         self.changes = 0
         self.world._units = self.world._plans = 1_000_000  # far from the coordinator's own
@@ -122,12 +124,14 @@ class ShardsWalk(Walk):
 class GangsWalk(GangWalk, ShardsWalk):
     """With gangs among the pods."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings | None = None) -> None:
         ShardsWalk.__init__(self, seed, settings)
         self.wanted = []
 
 
-def walk(seed: int, shards: tuple[str, ...], steps: int = 400, *, settings: CoreSettings | None = None) -> ShardsWalk:
+def walk(
+    seed: int, shards: tuple[str, ...], steps: int = 400, *, settings: BinderCoreSettings | None = None
+) -> ShardsWalk:
     """A whole walk and its rest. Raises ``Violation``."""
     walked = ShardsWalk(seed, settings, shards)
     for _ in range(steps):
@@ -151,7 +155,9 @@ def test_the_mesh_keeps_its_promises_while_its_shards_change(seed: int, shards: 
 @pytest.mark.parametrize("seed", [*range(15), 120])
 def test_a_gang_is_bound_to_its_minimum_or_not_at_all_while_shards_change(seed: int) -> None:
     """Large gangs' intents of several values too, and turns that take up few. In 120 two pods are refused in turns."""
-    settings = CoreSettings(validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=2 if seed % 3 else 500)
+    settings = BinderCoreSettings(
+        validate=True, max_value_pods=2 if seed % 2 else 512, units_per_turn=2 if seed % 3 else 500
+    )
     walked = GangsWalk(seed, settings)
     for _ in range(400):
         walked.step()
@@ -183,7 +189,7 @@ def test_ablation_a_node_has_two_owners(
 
     def found() -> str:
         for seed in range(60):
-            walked = ShardsWalk(seed, CoreSettings())
+            walked = ShardsWalk(seed, BinderCoreSettings())
             for _ in range(400):
                 walked.step()
                 if violations := check_all(walked.world):

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.kube.pod_groups import GROUP_LABEL
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import Loan, Placement
 from tests.builders import make_pod
 from tests.sim.test_mesh_random_walk import Violation, violation
@@ -32,7 +32,9 @@ LAYOUTS = (("0", "1"), ("0", "1", "2"))
 class SpansWalk(GangsWalk):
     """One seed's walk; it begins with ``shards``, of which none takes most of the gangs."""
 
-    def __init__(self, seed: int, settings: CoreSettings | None = None, shards: tuple[str, ...] = ("0", "1")) -> None:
+    def __init__(
+        self, seed: int, settings: BinderCoreSettings | None = None, shards: tuple[str, ...] = ("0", "1")
+    ) -> None:
         ShardsWalk.__init__(self, seed, settings, shards)
         self.wanted = []
         self.zombies: list[Binder] = []
@@ -64,8 +66,8 @@ class SpansWalk(GangsWalk):
         if not self.wanted:
             name = f"g{len(self.world.groups)}"
             minimum = self.rng.randint(3, 6)
-            key = group_key(Source.PLUGINS, "default", name)
-            self.world.tell_group(PodGroup(key, Source.PLUGINS, "default", name, gang=True, min_count=minimum))
+            key = group_key(GroupSource.PLUGINS, "default", name)
+            self.world.tell_group(PodGroup(key, GroupSource.PLUGINS, "default", name, gang=True, min_count=minimum))
             self.wanted += [(name, "1")] * minimum
         while self.wanted:
             name, cpu = self.wanted.pop(0)
@@ -127,7 +129,7 @@ class SpansWalk(GangsWalk):
 
 def walk(seed: int, *, validate: bool = True) -> SpansWalk:
     """A whole walk and its rest. Raises ``Violation``."""
-    settings = CoreSettings(
+    settings = BinderCoreSettings(
         validate=validate, max_value_pods=2 if seed % 2 else 512, units_per_turn=2 if seed % 3 else 500
     )
     walked = SpansWalk(seed, settings, LAYOUTS[seed % len(LAYOUTS)])

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import Instruction, PatchCondition, StoreNominations
 from services.coordinator.preemption.search import Preemptor
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult, Plan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
-KEY = group_key(Source.NATIVE, "default", "g")
+KEY = group_key(GroupSource.NATIVE, "default", "g")
 
 STAYS_S = 4.0
 """A victim's grace period: a new leader is there before most have gone."""
@@ -98,7 +98,7 @@ class Story:
     def __init__(self, seed: int, *, nodes: int = 4, count: int = 5, size: int = 1, gang: bool = False) -> None:
         self.count, self.size = count, size
         self.scene = scene = Dying(Random(seed))
-        group = PodGroup(KEY, Source.NATIVE, "default", "g", gang=True, min_count=count)
+        group = PodGroup(KEY, GroupSource.NATIVE, "default", "g", gang=True, min_count=count)
         self.objects = [ObjectChanged("podgroups", "default/g", group)] if gang else []
         for node in range(nodes):
             scene.add_node(make_node(f"n{node}").allocatable(cpu=str(self.PLACES)).node())

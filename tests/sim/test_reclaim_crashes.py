@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import SendPlan
 from services.coordinator.queues.leaving import Leaving
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
-KEY = group_key(Source.NATIVE, "default", "g")
+KEY = group_key(GroupSource.NATIVE, "default", "g")
 SETTLED_S = 90.0
 """Longer than victims that do not leave are waited for."""
 
@@ -37,7 +37,7 @@ class Story:
         above = [Queue("top", maximum=cpus(6), guaranteed=cpus(6))] if limited else []
         parent = "top" if limited else ""
         queues = [*above, Queue("a", parent, guaranteed=cpus(3), reclaim=True), Queue("b", parent)]
-        group = PodGroup(KEY, Source.NATIVE, "default", "g", gang=True, min_count=3, labels={QUEUE_LABEL: "a"})
+        group = PodGroup(KEY, GroupSource.NATIVE, "default", "g", gang=True, min_count=3, labels={QUEUE_LABEL: "a"})
         self.objects = [ObjectChanged("queues", queue.name, queue) for queue in queues]
         if gang:
             self.objects.append(ObjectChanged("podgroups", "default/g", group))

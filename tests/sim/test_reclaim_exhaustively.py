@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.state import CoreSettings
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import change_group, put
@@ -206,8 +206,8 @@ def add_owner(scene: Scene, asks: Asks) -> None:
     if asks.members == 1:
         add_pod(scene, asks, "own-0")
         return
-    key = group_key(Source.NATIVE, "default", "own")
-    change_group(scene, PodGroup(key, Source.NATIVE, "default", "own", min_count=asks.members, gang=True))
+    key = group_key(GroupSource.NATIVE, "default", "own")
+    change_group(scene, PodGroup(key, GroupSource.NATIVE, "default", "own", min_count=asks.members, gang=True))
     for number in range(asks.members):
         add_pod(scene, asks, f"own-{number}", key)
 

@@ -30,7 +30,7 @@ def warning_headers(warnings: Iterable[str]) -> list[str]:
     return out
 
 
-class Answers:
+class ResponseMaker:
     """Makes the response of one request; knows what that request accepts."""
 
     __slots__ = ("_gzip", "_pretty", "form", "warnings")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from twin.api.answers import encode
-from twin.api.pages import Page, read_page, selection_of
+from twin.api.pages import ListedPage, read_page, selection_of
 from twin.api.requests.negotiation import not_acceptable
-from twin.api.resources import Call, context, delete_options
+from twin.api.resources import ApiCall, context, delete_options
 from twin.api.streams import WatchStream, open_stream
 from twin.registry import deleting
 from twin.registry.discovery import tables
@@ -17,14 +17,14 @@ from twin.registry.served import ServedKind
 from twin.registry.status import ApiError
 
 
-def list_body(kind: ServedKind, page: Page) -> bytes:
+def list_body(kind: ServedKind, page: ListedPage) -> bytes:
     """A list in JSON, joined from the bytes of its items."""
     opening = kind.head if kind.custom else b"{"
     items = b",".join([opening + kind.body(one) for one in page.objects])
     return b"".join((kind.list_prefix, encode(page.meta), b',"items":[', items, b"]}"))
 
 
-async def list_objects(registry: TwinRegistry, call: Call, kind: ServedKind, options: ListOptions) -> web.Response:
+async def list_objects(registry: TwinRegistry, call: ApiCall, kind: ServedKind, options: ListOptions) -> web.Response:
     """GET of a collection in the form the client accepts. Refused: 400, 406, 410, 504."""
     selection = selection_of(kind, call.path.namespace, call.path.name, options)
     form = call.answers.form
@@ -45,7 +45,7 @@ async def list_objects(registry: TwinRegistry, call: Call, kind: ServedKind, opt
     return call.answers.raw(list_body(kind, page), warnings=warnings)
 
 
-async def open_watch(registry: TwinRegistry, call: Call, kind: ServedKind, options: ListOptions) -> WatchStream:
+async def open_watch(registry: TwinRegistry, call: ApiCall, kind: ServedKind, options: ListOptions) -> WatchStream:
     """A watch that is ready to run. Refused: 400, 422, 500, 504."""
     selection = selection_of(kind, call.path.namespace, call.path.name, options)
     form = call.answers.form
@@ -53,7 +53,7 @@ async def open_watch(registry: TwinRegistry, call: Call, kind: ServedKind, optio
     return await open_stream(registry, kind, selection, options, form, include)
 
 
-async def delete_collection(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+async def delete_collection(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     """DELETE of everything selected; answers with the list as it was before. Refused: 400, 422."""
     options = delete_options(call)
     list_options = parse_list_options({k: v for k, v in call.query.items() if k not in ("watch", "dryRun")})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from twin.api import answers
-from twin.api.answers import Answers
+from twin.api.answers import ResponseMaker
 from twin.api.requests.negotiation import wants_aggregated_discovery
 from twin.registry.discovery import discovery, openapi, openapi_v2
 from twin.registry.registry import TwinRegistry
@@ -68,7 +68,7 @@ def check_version_method(registry: TwinRegistry, group: str, method: str) -> Non
 
 
 def serve_document(
-    registry: TwinRegistry, path: str, query: Mapping[str, str], headers: Mapping[str, str], out: Answers
+    registry: TwinRegistry, path: str, query: Mapping[str, str], headers: Mapping[str, str], out: ResponseMaker
 ) -> web.Response:
     """Everything whose path names no resource; text 404 for what is not there."""
     parts = path.strip("/").split("/")
@@ -96,7 +96,7 @@ def serve_document(
     return answers.page_not_found()
 
 
-def _openapi(registry: TwinRegistry, path: str, accept: str, out: Answers) -> web.Response:
+def _openapi(registry: TwinRegistry, path: str, accept: str, out: ResponseMaker) -> web.Response:
     if path.rstrip("/") == "/openapi/v2":
         if "proto-openapi" in accept:
             kind = {"Content-Type": openapi_v2.PROTOBUF}
@@ -109,7 +109,7 @@ def _openapi(registry: TwinRegistry, path: str, accept: str, out: Answers) -> we
     return answers.page_not_found() if document is None else out.json(document)
 
 
-def serve_resource_list(registry: TwinRegistry, group: str, version: str, out: Answers) -> web.Response:
+def serve_resource_list(registry: TwinRegistry, group: str, version: str, out: ResponseMaker) -> web.Response:
     """``/api/v1`` and ``/apis/GROUP/VERSION``."""
     document = discovery.resource_list(registry, group, version)
     if document is None:

@@ -25,7 +25,7 @@ _HANDSHAKE = 0x16
 _BACKLOG = 1024
 
 
-class Listener:
+class SocketListener:
     """Accepts connections and hands each to a protocol."""
 
     def __init__(self, factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:

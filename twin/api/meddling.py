@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from twin.api.answers import Answers
+from twin.api.answers import ResponseMaker
 from twin.api.requests import bodies
 from twin.faults import FaultPlan, FaultRule
 from twin.metrics_data import MetricsData
@@ -20,7 +20,7 @@ _FAULTS, _COMPACT, _METRICS = "/twin/faults", "/twin/compact", "/twin/metrics"
 
 
 async def serve(
-    request: web.BaseRequest, registry: TwinRegistry, plan: FaultPlan, metrics: MetricsData, out: Answers
+    request: web.BaseRequest, registry: TwinRegistry, plan: FaultPlan, metrics: MetricsData, out: ResponseMaker
 ) -> web.Response:
     """One of the paths above. Refused: 400 with the reason, 404, 405."""
     if request.path == _FAULTS:
@@ -35,7 +35,7 @@ async def serve(
     return out.json({"compacted": registry.store.revision})
 
 
-async def _faults(request: web.BaseRequest, plan: FaultPlan, out: Answers) -> web.Response:
+async def _faults(request: web.BaseRequest, plan: FaultPlan, out: ResponseMaker) -> web.Response:
     """GET the plan, PUT ``{"rules": [...], "seed": n}``, DELETE all rules."""
     if request.method == "PUT":
         try:
@@ -50,7 +50,7 @@ async def _faults(request: web.BaseRequest, plan: FaultPlan, out: Answers) -> we
     return out.json({"rules": [FaultRule.to_json(rule) for rule in plan.rules]})
 
 
-async def _metrics(request: web.BaseRequest, metrics: MetricsData, out: Answers) -> web.Response:
+async def _metrics(request: web.BaseRequest, metrics: MetricsData, out: ResponseMaker) -> web.Response:
     """GET what was set, PUT other data, DELETE all of it."""
     if request.method == "PUT":
         try:

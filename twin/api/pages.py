@@ -36,7 +36,7 @@ _TOO_OLD_CONTINUE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListedPage:
     """What a list answers. ``meta`` is the ListMeta."""
 
     objects: list[StoredObject]
@@ -72,7 +72,7 @@ async def wait_for_revision(registry: TwinRegistry, revision: int) -> None:
         forget()
 
 
-async def read_page(registry: TwinRegistry, kind: ServedKind, selection: Selection, options: ListOptions) -> Page:
+async def read_page(registry: TwinRegistry, kind: ServedKind, selection: Selection, options: ListOptions) -> ListedPage:
     """The objects of one list call. Refused: 400 (token), 410, 504."""
     shelf = registry.store.shelf(kind.storage)
     start = ""
@@ -105,7 +105,7 @@ async def read_page(registry: TwinRegistry, kind: ServedKind, selection: Selecti
     return _cut(found, limit, revision, kind, selection)
 
 
-def _cut(found: list[StoredObject], limit: int, revision: int, kind: ServedKind, selection: Selection) -> Page:
+def _cut(found: list[StoredObject], limit: int, revision: int, kind: ServedKind, selection: Selection) -> ListedPage:
     meta: Json = {"continue": ""} if kind.custom else {}
     meta["resourceVersion"] = str(revision)
     if limit and len(found) > limit:
@@ -113,4 +113,4 @@ def _cut(found: list[StoredObject], limit: int, revision: int, kind: ServedKind,
         if selection.everything:
             meta["remainingItemCount"] = len(found) - limit
         found = found[:limit]
-    return Page(found, meta)
+    return ListedPage(found, meta)

@@ -1,7 +1,7 @@
 """One API request on a resource: verb, options, the registry's call, the answer.
 
 Source: apiserver ``endpoints/handlers``. Everything here is synchronous; lists and watches (which may wait) are in
-``collection.py``. It does not know sockets: a request comes in as ``Call``.
+``collection.py``. It does not know sockets: a request comes in as ``ApiCall``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from twin.api.answers import Answers, encode
+from twin.api.answers import ResponseMaker, encode
 from twin.api.requests import bodies
-from twin.api.requests.access import Caller
+from twin.api.requests.access import ApiUser
 from twin.api.requests.bodies import duplicate_fields
 from twin.api.requests.negotiation import not_acceptable
 from twin.api.requests.paths import ResourcePath
@@ -55,7 +55,7 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 
 
 @dataclass(slots=True)
-class Call:
+class ApiCall:
     """One request, decoded as far as HTTP goes."""
 
     method: str
@@ -63,8 +63,8 @@ class Call:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    caller: Caller
-    answers: Answers
+    caller: ApiUser
+    answers: ResponseMaker
 
     @property
     def content_type(self) -> str:
@@ -72,7 +72,7 @@ class Call:
         return self.headers.get("Content-Type", "")
 
 
-def write_options(call: Call, verb: str) -> bool:
+def write_options(call: ApiCall, verb: str) -> bool:
     """Check dryRun, fieldManager, fieldValidation (and force); True = dry run. Refused: 422."""
     query = call.query
     errors: list[FieldError] = []
@@ -109,7 +109,7 @@ def _unprintable(field: str, text: str) -> list[FieldError]:
 
 
 def context(
-    registry: TwinRegistry, call: Call, kind: ServedKind, verb: str, *, dry_run: bool = False
+    registry: TwinRegistry, call: ApiCall, kind: ServedKind, verb: str, *, dry_run: bool = False
 ) -> RequestContext:
     """The strategies' view of this request."""
     now_s = registry.clock()
@@ -135,7 +135,9 @@ def context(
     )
 
 
-def show(call: Call, kind: ServedKind, stored: StoredObject, code: int = 200, *, ctx: RequestContext) -> web.Response:
+def show(
+    call: ApiCall, kind: ServedKind, stored: StoredObject, code: int = 200, *, ctx: RequestContext
+) -> web.Response:
     """One object in the form the client accepts."""
     form = call.answers.form
     if not form.transform:
@@ -151,7 +153,7 @@ def show(call: Call, kind: ServedKind, stored: StoredObject, code: int = 200, *,
     return call.answers.json(body, code, warnings=ctx.warnings)
 
 
-def handle(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+def handle(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     """Any request but a list, a watch and a deletecollection, of a path that has the method. Refused: ``ApiError``."""
     path = call.path
     if path.subresource:
@@ -168,7 +170,7 @@ def handle(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response
     return _write(registry, call, kind, None)
 
 
-def _get(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+def _get(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     version = call.query.get("resourceVersion", "")
     if version:
         try:
@@ -179,7 +181,7 @@ def _get(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
     return show(call, kind, registry.stored(kind, call.path.namespace, call.path.name), ctx=ctx)
 
 
-def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+def _create(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     dry_run = write_options(call, "create")
     ctx = context(registry, call, kind, "create", dry_run=dry_run)
     collection_create = kind.strategy.collection_create
@@ -195,7 +197,7 @@ def _create(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Respons
     return show(call, kind, stored, 201, ctx=ctx)
 
 
-def _decoded(call: Call, ctx: RequestContext, kind: ServedKind) -> Json:
+def _decoded(call: ApiCall, ctx: RequestContext, kind: ServedKind) -> Json:
     """The body as an object; fields named twice are reported with the unknown ones. Refused: 400, 415, 422."""
     obj, taken_off = bodies.decode_counted(call.body, call.content_type, kind)
     if call.query.get("fieldValidation") != "Ignore":
@@ -203,11 +205,11 @@ def _decoded(call: Call, ctx: RequestContext, kind: ServedKind) -> Json:
     return obj
 
 
-def _result(call: Call, ctx: RequestContext, result: HandlerResult) -> web.Response:
+def _result(call: ApiCall, ctx: RequestContext, result: HandlerResult) -> web.Response:
     return call.answers.raw(encode(result.body), result.code, warnings=ctx.warnings)
 
 
-def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource | None) -> web.Response:
+def _write(registry: TwinRegistry, call: ApiCall, kind: ServedKind, view: Subresource | None) -> web.Response:
     """PUT or PATCH of an object, or of it through a view such as status."""
     patch = call.method == "PATCH"
     verb = "patch" if patch else "update"
@@ -237,7 +239,7 @@ def _write(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresour
 
 
 def _apply(
-    registry: TwinRegistry, call: Call, kind: ServedKind, ctx: RequestContext, view: Subresource | None
+    registry: TwinRegistry, call: ApiCall, kind: ServedKind, ctx: RequestContext, view: Subresource | None
 ) -> web.Response:
     """PATCH with an apply configuration: creates what is not there."""
     path = call.path
@@ -257,7 +259,7 @@ def _apply(
 
 def _create_by_put(
     registry: TwinRegistry,
-    call: Call,
+    call: ApiCall,
     kind: ServedKind,
     ctx: RequestContext,
     obj: Json,
@@ -274,12 +276,12 @@ def _create_by_put(
     return show(call, kind, creating.create(registry, ctx, kind, obj), 201, ctx=ctx)
 
 
-def media_type(call: Call) -> str:
+def media_type(call: ApiCall) -> str:
     """The Content-Type without its parameters."""
     return call.content_type.partition(";")[0].strip().lower()
 
 
-def _patch_type(call: Call, kind: ServedKind, *more: str) -> str:
+def _patch_type(call: ApiCall, kind: ServedKind, *more: str) -> str:
     """The media type of a patch; ``more``: what is allowed beside patches proper. Refused: 415."""
     media = media_type(call)
     allowed = (MERGE, JSON_PATCH, STRATEGIC) if kind.strategy.supports_strategic else (MERGE, JSON_PATCH)
@@ -303,7 +305,7 @@ def apply_patch(kind: ServedKind, patch_type: str, document: Json, change: objec
     return strategic_patch(document, change, kind.strategy.merge_keys)
 
 
-def delete_options(call: Call) -> Json:
+def delete_options(call: ApiCall) -> Json:
     """The DeleteOptions of body or query. Refused: 400, 422."""
     body = None
     if call.body:
@@ -312,7 +314,7 @@ def delete_options(call: Call) -> Json:
     return deleting.delete_options(call.query, body)
 
 
-def _delete(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+def _delete(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     options = delete_options(call)
     ctx = context(registry, call, kind, "delete", dry_run=bool(options.get("dryRun")))
     old = registry.stored(kind, call.path.namespace, call.path.name)
@@ -325,7 +327,7 @@ def _delete(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Respons
     return show(call, kind, deleted.stored, code, ctx=ctx)
 
 
-def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Response:
+def _subresource(registry: TwinRegistry, call: ApiCall, kind: ServedKind) -> web.Response:
     path = call.path
     view = kind.subresources.get(path.subresource)
     if view is None:
@@ -341,7 +343,7 @@ def _subresource(registry: TwinRegistry, call: Call, kind: ServedKind) -> web.Re
     return _write(registry, call, kind, view)
 
 
-def _handled(registry: TwinRegistry, call: Call, kind: ServedKind, view: Subresource, verb: str) -> web.Response:
+def _handled(registry: TwinRegistry, call: ApiCall, kind: ServedKind, view: Subresource, verb: str) -> web.Response:
     """A subresource made of functions (binding, eviction, scale, token)."""
     name = call.path.name
     patch_type = _patch_type(call, kind) if verb == "patch" else ""

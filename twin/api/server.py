@@ -19,14 +19,14 @@ from aiohttp.streams import StreamReader
 
 from twin import metrics_data
 from twin.api import answers, documents, meddling, resources
-from twin.api.answers import Answers
+from twin.api.answers import ResponseMaker
 from twin.api.collection import delete_collection, list_objects, open_watch
-from twin.api.listening import AnyMethodServer, Listener
+from twin.api.listening import AnyMethodServer, SocketListener
 from twin.api.requests import bodies
 from twin.api.requests.access import Access, Witness, token_warning
 from twin.api.requests.negotiation import choose_form
 from twin.api.requests.paths import parse_path
-from twin.api.resources import Call
+from twin.api.resources import ApiCall
 from twin.api.routes import find_kind
 from twin.api.streams import MIN_TIMEOUT_S, WatchStream
 from twin.faults import FaultPlan
@@ -72,7 +72,7 @@ class TwinServer:
         self._streams: set[WatchStream] = set()
         self._tls = tls
         self._runner: web.ServerRunner | None = None
-        self._listener: Listener | None = None
+        self._listener: SocketListener | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("twin")
 
@@ -84,7 +84,7 @@ class TwinServer:
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
         self._runner = runner
-        self._listener = Listener(server, self._tls)
+        self._listener = SocketListener(server, self._tls)
         self.port = self._listener.bind(host, port)
         self._expiring = asyncio.get_running_loop().create_task(self._expire())
         return self.port
@@ -115,7 +115,7 @@ class TwinServer:
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         if fault.status:
-            return Answers(request.headers, {}).error(fault.error())
+            return ResponseMaker(request.headers, {}).error(fault.error())
         response = await self._answer(request)
         if fault.drop and request.transport is not None:
             # The request was applied; the client must find out by itself.
@@ -123,7 +123,7 @@ class TwinServer:
         return response
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        out = Answers(request.headers, request.query)
+        out = ResponseMaker(request.headers, request.query)
         try:
             return await self._serve(request, out)
         except ApiError as error:
@@ -136,7 +136,7 @@ class TwinServer:
             self._log.exception("request_failed", method=request.method, path=request.path)
             return out.error(internal(f"{type(error).__name__}: {error}"))
 
-    async def _serve(self, request: web.BaseRequest, out: Answers) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, out: ResponseMaker) -> web.StreamResponse:
         path, method, query, headers = request.path, request.method, request.query, request.headers
         target = parse_path(path)
         credentials = headers.get("Authorization", "")
@@ -160,7 +160,7 @@ class TwinServer:
             return documents.unknown_version(self.registry, target.group, target.version)
         out.form = choose_form(headers.get("Accept", ""))
         body = await request.read() if request.can_read_body else b""
-        call = Call("GET" if method == "HEAD" else method, target, query, headers, body, caller, out)
+        call = ApiCall("GET" if method == "HEAD" else method, target, query, headers, body, caller, out)
         if target.name and not target.watch:
             response = resources.handle(self.registry, call, kind)
             if target.subresource == "token" and response.status == 201 and isinstance(response.body, bytes):
@@ -168,7 +168,7 @@ class TwinServer:
             return response
         return await self._collection(request, call, kind)
 
-    async def _collection(self, request: web.BaseRequest, call: Call, kind: ServedKind) -> web.StreamResponse:
+    async def _collection(self, request: web.BaseRequest, call: ApiCall, kind: ServedKind) -> web.StreamResponse:
         if call.method == "DELETE":
             return await delete_collection(self.registry, call, kind)
         if call.method != "GET":

@@ -20,7 +20,7 @@ from twin.registry.registry import TwinRegistry
 from twin.registry.served import ServedKind
 from twin.registry.status import Json, expired
 from twin.registry.store import Compacted
-from twin.registry.stored import ADDED, DELETED, Change, StoredObject
+from twin.registry.stored import ADDED, DELETED, StoredChange, StoredObject
 from twin.registry.watching import Frame, Selection, Watcher, bookmark_due, bookmark_frame
 
 MIN_TIMEOUT_S = 1800.0
@@ -54,7 +54,7 @@ def render_for(kind: ServedKind, form: Form, include: str, clock: Callable[[], f
         return Render(frames, lambda stored: frames.frame(stored, ADDED), empty_table)
     if form.transform:
 
-        def partial_change(change: Change, type_: str) -> bytes:
+        def partial_change(change: StoredChange, type_: str) -> bytes:
             stored = change.left if type_ == DELETED else change.new
             return tables.event(type_, tables.partial(stored, form.version))
 
@@ -82,10 +82,10 @@ def _plain(kind: ServedKind) -> Render:
     def line(stored: StoredObject, type_: str) -> bytes:
         return b"".join((b'{"type":"', type_.encode(), b'","object":', kind.whole(stored), b"}\n"))
 
-    def converted(change: Change, type_: str) -> bytes:
+    def converted(change: StoredChange, type_: str) -> bytes:
         return line(change.left if type_ == DELETED else change.new, type_)
 
-    def shared(change: Change, type_: str) -> bytes:
+    def shared(change: StoredChange, type_: str) -> bytes:
         return change.frame(head, type_)
 
     def bookmark(revision: int, initial_end: bool) -> bytes:

@@ -18,9 +18,9 @@ from twin.model.device_taints import (
     IN_PROGRESS,
     NO_EXECUTE,
     DeviceKey,
-    Eviction,
-    Pools,
+    DeviceTaintPools,
     RuleCounts,
+    TaintEviction,
     eviction_of,
     rule_condition,
     seconds_of,
@@ -44,7 +44,7 @@ class DeviceTaintEviction(Controller[ObjectKey]):
     def __init__(self, registry: TwinRegistry, *, speed: float = 1.0) -> None:
         super().__init__(registry)
         self._speed = speed
-        self._pools = Pools()
+        self._pools = DeviceTaintPools()
         self._rules: dict[str, Json] = {}
         """Those that evict, by name."""
         self._specs: dict[str, tuple[str, Json]] = {}
@@ -149,7 +149,7 @@ class DeviceTaintEviction(Controller[ObjectKey]):
                 found.append(pod)
         return found
 
-    def _evict(self, pod: Json, eviction: Eviction) -> None:
+    def _evict(self, pod: Json, eviction: TaintEviction) -> None:
         if pod["metadata"].get("deletionTimestamp") or (pod.get("status") or {}).get("phase") in _ENDED:
             return
         now = self.registry.now_text(self.registry.clock())
@@ -195,7 +195,7 @@ class DeviceTaintEviction(Controller[ObjectKey]):
             for key in keys:
                 allocated += 1
                 claim = self.registry.get(*key)
-                if claim is not None and eviction_of(claim, Pools(), meant) is not None:
+                if claim is not None and eviction_of(claim, DeviceTaintPools(), meant) is not None:
                     pods |= {(key[1], pod["metadata"]["uid"]) for pod in self._consumers(claim) if _stays(pod)}
         published = sum(selects(rule, device) for device in self._pools.devices())
         return RuleCounts(len(pods), len({namespace for namespace, _ in pods}), evicted, published, allocated)

@@ -35,7 +35,7 @@ from twin.model.events import (
     SetNodeReady,
     SetNodeTaints,
 )
-from twin.model.usage import Usage
+from twin.model.usage import UsageNow
 from twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ class Kubelets(Controller[Step]):
     def follows(self) -> list[str]:
         return ["nodes", "pods"]
 
-    def used(self) -> dict[str, Usage]:
+    def used(self) -> dict[str, UsageNow]:
         """What runs now on each node that is played."""
         return {name: self._model.used(name) for name in self._model.utilisation()}
 

@@ -19,7 +19,7 @@ from twin.model.usage import (
     NO_LIMITS,
     TWIN_NODE_ANNOTATION,
     USAGE_ANNOTATION,
-    Profile,
+    UsageProfile,
     limits_from_json,
     profile_from_json,
 )
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 FAIL_ANNOTATION = "conclave.io/twin-fail"
 """``"true"`` on a managed node: its machine is down until the annotation goes."""
 
-JOB_PROFILE = Profile((), duration_s=10.0)
+JOB_PROFILE = UsageProfile((), duration_s=10.0)
 """A Job's pod that does not say what it uses: a Job whose pods never end would never end either."""
 
 KUBELET_VERSION = "v1.36.0"
@@ -52,7 +52,7 @@ def pod_seen(pod: Json) -> PodSeen:
     )
 
 
-def _profile_of(meta: Json) -> Profile:
+def _profile_of(meta: Json) -> UsageProfile:
     """What the annotation says; without one a Job's pod ends by itself, and every other runs for ever."""
     annotation = (meta.get("annotations") or {}).get(USAGE_ANNOTATION, "")
     if not annotation and any(one.get("kind") == "Job" for one in meta.get("ownerReferences") or ()):
@@ -61,7 +61,7 @@ def _profile_of(meta: Json) -> Profile:
 
 
 @lru_cache(maxsize=4096)
-def usage_of(annotation: str) -> tuple[Profile, str]:
+def usage_of(annotation: str) -> tuple[UsageProfile, str]:
     """(profile, what is wrong with the annotation)."""
     if not annotation:
         return FOREVER, ""

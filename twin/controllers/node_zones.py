@@ -36,7 +36,7 @@ PUBLISHED = (TOPOLOGIES, KATALYST_TOPOLOGIES)
 """Kinds that exporters write."""
 
 
-class NodeZones(Controller[ObjectKey]):
+class NodeZonesController(Controller[ObjectKey]):
     """Keys are nodes whose objects are to be published, and pods that are to be refused. ``refusals``: pods that were,
     by node."""
 

@@ -16,7 +16,7 @@ from twin.model.volumes import (
     VOLUME_PROTECTION,
     Lose,
     Make,
-    Take,
+    TakeVolume,
     bound_claim,
     bound_volume,
     claim_names,
@@ -109,7 +109,7 @@ class VolumeController(Controller[ObjectKey]):
         storage_class = self.registry.get(CLASSES, "", claim["spec"].get("storageClassName") or "")
         node = self.registry.get("nodes", "", _selected(claim))
         match claim_step(claim, storage_class, self.registry.list(VOLUMES), node):
-            case Take(name):
+            case TakeVolume(name):
                 volume = self.change((VOLUMES, "", name), lambda volume: bound_volume(volume, claim))
                 self.change(key, lambda found: bound_claim(found, volume))
             case Make(volume, after_s):

@@ -13,7 +13,7 @@ from typing import Any
 from twin.controllers.runtime import BATCH, RETRY_S, Controller, ObjectKey
 from twin.kinds.workload.scale import scaled
 from twin.model.deployments import REVISION, DropSet, MakeSet, Revise, ScaleSet, deployment_status, new_set_of, steps
-from twin.model.jobs import Ended, job_step
+from twin.model.jobs import EndedPods, job_step
 from twin.model.replicas import controller_of, is_active, pod_of, replica_status, surplus
 from twin.registry.registry import TwinRegistry
 from twin.registry.status import ApiError
@@ -39,7 +39,7 @@ class WorkloadController(Controller[ObjectKey]):
     def __init__(self, registry: TwinRegistry) -> None:
         super().__init__(registry)
         self._owned: dict[str, dict[ObjectKey, None]] = {}
-        self._ended: dict[str, Ended] = {}
+        self._ended: dict[str, EndedPods] = {}
 
     def follows(self) -> list[str]:
         return [*_USERS, "pods"]
@@ -141,7 +141,7 @@ class WorkloadController(Controller[ObjectKey]):
         self.rest(key, len(pods) * REST_S_PER_POD)
 
     def _sync_job(self, key: ObjectKey, job: Json) -> None:
-        ended = self._ended.setdefault(job["metadata"]["uid"], Ended())
+        ended = self._ended.setdefault(job["metadata"]["uid"], EndedPods())
         pods = self._children(job, "pods")
         now, now_s = self._now()
         step = job_step(job, pods, ended, now, now_s)

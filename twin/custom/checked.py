@@ -63,7 +63,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedExpression:
     """An expression, the types of its nodes by id, and the overloads of its calls by id."""
 
     expr: Expr
@@ -89,7 +89,7 @@ def nodes(expr: Expr) -> Iterator[Expr]:
             yield from nodes(one)
 
 
-def read(serialized: bytes) -> Checked:
+def read(serialized: bytes) -> CheckedExpression:
     """The tree of what ``Expression.serialize()`` gives, which is wrapped in a google.protobuf.Any."""
     message = _fields(_fields(serialized)[2][0])
     types, overloads, names = {}, {}, {}
@@ -102,7 +102,7 @@ def read(serialized: bytes) -> Checked:
         key = pair.get(1, [0])[0]
         names[key] = _text(reference, 1)
         overloads[key] = tuple(one.decode() for one in reference.get(3, ()))
-    return Checked(_expr(message[4][0]), types, overloads, names)
+    return CheckedExpression(_expr(message[4][0]), types, overloads, names)
 
 
 def _fields(data: bytes) -> Fields:

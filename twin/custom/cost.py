@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from twin.custom.checked import Checked, Expr, Type
+from twin.custom.checked import CheckedExpression, Expr, Type
 from twin.custom.declared import Declared
 
 _CEILING = 2**64 - 1
@@ -63,13 +63,13 @@ def _part(size: int, factor: float) -> int:
     return _CEILING if found >= 2.0**64 else math.ceil(found)
 
 
-def estimate(checked: Checked, root: Declared) -> int:
+def estimate(checked: CheckedExpression, root: Declared) -> int:
     """The most that an expression costs where ``self`` and ``oldSelf`` are of type ``root``."""
     return _Estimator(checked, root).cost(checked.expr)
 
 
 class _Estimator:
-    def __init__(self, checked: Checked, root: Declared) -> None:
+    def __init__(self, checked: CheckedExpression, root: Declared) -> None:
         self._checked, self._root = checked, root
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, Size] = {}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from twin.custom.checked import Checked, nodes, read
+from twin.custom.checked import CheckedExpression, nodes, read
 from twin.custom.declared import Declared, escaped, is_reserved
 from twin.custom.formats import duration_ns
 from twin.custom.patterns import pattern_problem
@@ -68,7 +68,7 @@ class Compiler:
         )
         self._loose = _environment("dyn")
 
-    def check(self, text: str, result: str, noun: str, *, optional_old: bool = False) -> Checked:
+    def check(self, text: str, result: str, noun: str, *, optional_old: bool = False) -> CheckedExpression:
         """The checked tree of an expression that is to give ``result`` (bool or string). Raises ``RuleError``."""
         text = _with_optional(text) if optional_old else text
         try:
@@ -129,7 +129,7 @@ def _note(text: str, detail: str) -> str:
     return f" ({NOT_EVALUATED}: {', '.join(sorted(ours))})" if ours else ""
 
 
-def _literals(checked: Checked) -> str:
+def _literals(checked: CheckedExpression) -> str:
     """What the compiler lets pass: literals that are no pattern, duration or time, and mixed lists and maps."""
     formatted = {one.id for expr in nodes(checked.expr) if expr.name == "format" for one in expr.args}
     for expr in nodes(checked.expr):

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """One ``x-kubernetes-validations`` entry, compiled."""
 
     spec: Json
@@ -40,7 +40,7 @@ class Rule:
 class Checks:
     """The rules of one place of a schema and of what is below it."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
     kind: str = ""
     """The schema's type, as messages show it."""
     convert: Convert | None = None
@@ -57,7 +57,7 @@ class Checks:
 def compile_rules(schema: Json) -> Checks | None:
     """The rules of a schema that was found good; None when it has none."""
     rules = tuple(
-        Rule(
+        ValidationRule(
             spec,
             compiled(spec["rule"], schema, optional_old=spec.get("optionalOldSelf") is True),
             compiled(spec["messageExpression"], schema) if spec.get("messageExpression") else None,
@@ -123,7 +123,7 @@ def _identity(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else ()
 
 
-def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError], kind: str, value: Any) -> None:
+def _check_rule(rule: ValidationRule, data: Json, where: str, errors: list[FieldError], kind: str, value: Any) -> None:
     result, problem = evaluate(rule.program, data)
     if result is True:
         return

@@ -12,7 +12,7 @@ from twin.custom import json_path
 from twin.kinds.rules.typed import decode_body
 from twin.kinds.workload.scale import existing, scale_of
 from twin.registry.status import internal
-from twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
+from twin.registry.strategy import HandlerResult, KindInfo, ObjectRegistry, RequestContext, Subresource
 
 Json = dict[str, Any]
 
@@ -20,11 +20,11 @@ Json = dict[str, Any]
 def scale_subresource(info: KindInfo, paths: Json) -> Subresource:
     """GET, PUT and PATCH of ``scale``."""
 
-    def get(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+    def get(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
         del body
         return HandlerResult(200, _scale_of(existing(ctx, registry, info, name), paths))
 
-    def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+    def update(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
         body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
         obj = copy.deepcopy(existing(ctx, registry, info, name))
         sent = body.get("metadata") or {}

@@ -16,7 +16,7 @@ from twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate
 from twin.kinds.rules.codec import TYPES, DecodeError
 from twin.kinds.rules.printing import AGE, NAME, age_of
 from twin.registry.status import FieldError, bad_request, invalid
-from twin.registry.strategy import Column, KindInfo, RequestContext, Strategy, Subresource
+from twin.registry.strategy import KindInfo, KindStrategy, RequestContext, Subresource, TableColumn
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 _META_TYPE = "meta/v1.ObjectMeta"
 
 
-class CustomStrategy(Strategy):
+class CustomStrategy(KindStrategy):
     """One served version of one definition."""
 
     supports_strategic = False
@@ -65,13 +65,13 @@ class CustomStrategy(Strategy):
         return tuple(found)
 
     @staticmethod
-    def _columns(declared: Any) -> tuple[Column, ...]:
+    def _columns(declared: Any) -> tuple[TableColumn, ...]:
         if not declared:
             return (NAME, AGE)
         return (
             NAME,
             *(
-                Column(
+                TableColumn(
                     one["name"],
                     type=one["type"],
                     format=one.get("format", ""),

@@ -17,7 +17,7 @@ from twin.kinds.rules.codec import DecodeError
 from twin.kinds.rules.printing import NAME
 from twin.kinds.rules.typed import TypedStrategy
 from twin.registry.status import FieldError, bad_request, invalid
-from twin.registry.strategy import Column, KindInfo, RequestContext
+from twin.registry.strategy import KindInfo, RequestContext, TableColumn
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
     )  # fmt: skip
     go_type = "apiextensions/v1.CustomResourceDefinition"
     allow_unconditional_update = False
-    table_columns = (NAME, Column("Created At", type="date"))
+    table_columns = (NAME, TableColumn("Created At", type="date"))
 
     def default(self, obj: Json) -> None:
         spec = obj["spec"]

@@ -12,7 +12,7 @@ from twin.kinds.rules.names import check, qualified_name
 from twin.kinds.rules.printing import UNKNOWN, age_of
 from twin.kinds.rules.typed import TypedStrategy
 from twin.registry.status import FieldError, invalid, required, unprocessable
-from twin.registry.strategy import Column, KindInfo, RequestContext
+from twin.registry.strategy import KindInfo, RequestContext, TableColumn
 
 Json = dict[str, Any]
 
@@ -33,16 +33,16 @@ _IMMUTABLE = (
     "eventTime", "action", "related", "reportingController", "reportingInstance",
 )  # fmt: skip
 _COLUMNS = (
-    Column("Last Seen"),
-    Column("Type"),
-    Column("Reason"),
-    Column("Object"),
-    Column("Subobject", priority=1),
-    Column("Source", priority=1),
-    Column("Message"),
-    Column("First Seen", priority=1),
-    Column("Count", priority=1),
-    Column("Name", format="name", priority=1),
+    TableColumn("Last Seen"),
+    TableColumn("Type"),
+    TableColumn("Reason"),
+    TableColumn("Object"),
+    TableColumn("Subobject", priority=1),
+    TableColumn("Source", priority=1),
+    TableColumn("Message"),
+    TableColumn("First Seen", priority=1),
+    TableColumn("Count", priority=1),
+    TableColumn("Name", format="name", priority=1),
 )
 _OBJECT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from twin.registry.strategy import Json, KindInfo, Strategy
+from twin.registry.strategy import Json, KindInfo, KindStrategy
 
 RESOURCE_GROUP, CUSTOM_GROUP, EXTERNAL_GROUP = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
 _USAGE: Json = {
@@ -22,7 +22,7 @@ _CONTAINERS: Json = {
 }
 
 
-class MeasuredStrategy(Strategy):
+class MeasuredStrategy(KindStrategy):
     """A kind that is read and never written."""
 
     def __init__(self, info: KindInfo, schema: Json | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from twin.kinds.rules.codec import TYPES
 from twin.kinds.rules.plain_tables import PLAIN_TABLES
 from twin.kinds.rules.typed import TypedStrategy, blank_object
-from twin.registry.strategy import DEFAULT_COLUMNS, NAME_PATH_SEGMENT, NAME_SUBDOMAIN, KindInfo, Strategy
+from twin.registry.strategy import DEFAULT_COLUMNS, NAME_PATH_SEGMENT, NAME_SUBDOMAIN, KindInfo, KindStrategy
 
 Json = dict[str, Any]
 
@@ -116,7 +116,7 @@ _ADMISSION, _RBAC, _NETWORK = "admissionregistration.k8s.io", "rbac.authorizatio
 _STORAGE, _FLOW = "storage.k8s.io", "flowcontrol.apiserver.k8s.io"
 
 
-def plain_strategies() -> list[Strategy]:
+def plain_strategies() -> list[KindStrategy]:
     """All of them."""
 
     def row(

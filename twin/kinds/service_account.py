@@ -14,7 +14,7 @@ from typing import Any
 from twin.kinds.rules.printing import printed
 from twin.kinds.rules.typed import TypedStrategy, decode_body, expect_kind
 from twin.registry.status import bad_request, invalid, not_found, unprocessable
-from twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
+from twin.registry.strategy import HandlerResult, KindInfo, ObjectRegistry, RequestContext, Subresource
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ _AUDIENCES = ["https://kubernetes.default.svc"]
 _DEFAULT_S, _SHORTEST_S, _LONGEST_S = 3600, 600, 2**32
 
 
-def request_token(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def request_token(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """POST serviceaccounts/NAME/token."""
     account = registry.get("serviceaccounts", ctx.namespace, name)
     if account is None:

@@ -40,9 +40,9 @@ from twin.kinds.workload.apps import (
 from twin.kinds.workload.autoscaling import AutoscalerStrategy, AutoscalerV1Strategy
 from twin.kinds.workload.batch import CronJobStrategy, JobStrategy
 from twin.kinds.workload.pod_groups import pod_group_strategies
-from twin.registry.strategy import Json, Strategy
+from twin.registry.strategy import Json, KindStrategy
 
-_STRATEGIES: tuple[type[Strategy], ...] = (
+_STRATEGIES: tuple[type[KindStrategy], ...] = (
     BindingStrategy,
     ComponentStatusStrategy,
     ConfigMapStrategy,
@@ -86,7 +86,7 @@ KUBERNETES = ("1.36", "1.37")
 """The releases that are answered for; they differ in the versions that have pod groups and taint rules of devices."""
 
 
-def all_strategies(kubernetes: str = KUBERNETES[0]) -> list[Strategy]:
+def all_strategies(kubernetes: str = KUBERNETES[0]) -> list[KindStrategy]:
     """One strategy per served (group, version, kind), the core group first."""
     every = [*(strategy() for strategy in _STRATEGIES), *plain_strategies()]
     return [*every, *pod_group_strategies(kubernetes), device_taint_rule_strategy(kubernetes)]

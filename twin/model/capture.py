@@ -40,7 +40,7 @@ class CapturedPod(Struct, frozen=True):
     ``pod.spec.nodeName`` says where it stood; its status is dropped.
     """
 
-    pod: api.Pod
+    pod: api.KubePod
     arrived_s: float
     started_s: float | None = None
     ended_s: float | None = None
@@ -52,7 +52,7 @@ class Capture(Struct, frozen=True):
     schema: int
     started_at: str
     length_s: float
-    nodes: list[api.Node]
+    nodes: list[api.KubeNode]
     pods: list[CapturedPod]
     step_s: float = 0.0
     series: dict[str, Series] = {}

@@ -39,7 +39,7 @@ from twin.model.events import (
     SetNodeReady,
     SetNodeTaints,
 )
-from twin.model.usage import NO_USAGE, Usage, Utilisation
+from twin.model.usage import NO_USAGE, UsageNow, Utilisation
 
 NOT_READY_TAINTS = frozenset(
     {("node.kubernetes.io/not-ready", "NoSchedule"), ("node.kubernetes.io/not-ready", "NoExecute")}
@@ -75,7 +75,7 @@ class _Node:
     taints: frozenset[tuple[str, str]] = frozenset()
     limits_of: NodeSeen | None = None
     unreachable_since_s: float | None = None
-    used: Usage = NO_USAGE
+    used: UsageNow = NO_USAGE
     token: int = 0
     ready_planned: bool = False
 
@@ -88,7 +88,7 @@ class _Pod:
     ref: PodRef
     token: int = 0
     started_s: float | None = None
-    used: Usage = NO_USAGE
+    used: UsageNow = NO_USAGE
     finished: bool = False
     evicting: bool = False
 
@@ -125,7 +125,7 @@ class ClusterModel:
             if node.limits_of is not None
         }
 
-    def used(self, node: str) -> Usage:
+    def used(self, node: str) -> UsageNow:
         """What runs now on one managed node."""
         return self._nodes[node].used
 
@@ -243,7 +243,7 @@ class ClusterModel:
         pod.started_s = now_s
         self._use(pod, pod.seen.profile.at(0.0))
 
-    def _use(self, pod: _Pod, usage: Usage) -> None:
+    def _use(self, pod: _Pod, usage: UsageNow) -> None:
         node = self._nodes.get(pod.seen.node)
         if node is not None:
             node.used = node.used.minus(pod.used).plus(usage)

@@ -21,7 +21,7 @@ NO_EXECUTE = "NoExecute"
 IN_PROGRESS = "EvictionInProgress"
 
 
-class Pools:
+class DeviceTaintPools:
     """Taints of the devices that slices publish."""
 
     def __init__(self) -> None:
@@ -93,22 +93,22 @@ def selects(rule: Json, device: DeviceKey) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class TaintEviction:
     """When a pod is to leave, and the names of the rules for which it does."""
 
     at_s: float
     rules: frozenset[str] = frozenset()
 
-    def joined(self, other: Eviction | None) -> Eviction:
+    def joined(self, other: TaintEviction | None) -> TaintEviction:
         """Both are reasons."""
         if other is None:
             return self
-        return Eviction(min(self.at_s, other.at_s), self.rules | other.rules)
+        return TaintEviction(min(self.at_s, other.at_s), self.rules | other.rules)
 
 
-def eviction_of(claim: Json, pools: Pools, rules: Mapping[str, Json]) -> Eviction | None:
+def eviction_of(claim: Json, pools: DeviceTaintPools, rules: Mapping[str, Json]) -> TaintEviction | None:
     """Of the consumers of an allocated claim; None: they may stay."""
-    found: Eviction | None = None
+    found: TaintEviction | None = None
     for result in claim["status"]["allocation"]["devices"].get("results") or ():
         device = (result["driver"], result["pool"], result["device"])
         taints = [("", one) for one in pools.taints(device)]
@@ -117,7 +117,7 @@ def eviction_of(claim: Json, pools: Pools, rules: Mapping[str, Json]) -> Evictio
             stays_s = tolerated_s(taint, result.get("tolerations") or ())
             if stays_s is not None:
                 named = frozenset((rule_name,)) if rule_name else frozenset()
-                found = Eviction(seconds_of(taint["timeAdded"]) + stays_s, named).joined(found)
+                found = TaintEviction(seconds_of(taint["timeAdded"]) + stays_s, named).joined(found)
     return found
 
 

@@ -31,7 +31,7 @@ Scalar = bool | int | str
 Attribute = Scalar | dict[str, str] | list[Scalar]
 
 
-class Steps(Struct, frozen=True, forbid_unknown_fields=True):
+class CapacitySteps(Struct, frozen=True, forbid_unknown_fields=True):
     """How much of a capacity may be asked for: at least ``min`` (which who asks for nothing gets), by ``step``."""
 
     min: str
@@ -39,7 +39,7 @@ class Steps(Struct, frozen=True, forbid_unknown_fields=True):
     max: str | None = None
 
 
-class Partition(Struct, frozen=True, forbid_unknown_fields=True):
+class DevicePartition(Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of part of a device. ``takes``: of its counters; ``count``: how many there are of each device."""
 
     name: str
@@ -49,7 +49,7 @@ class Partition(Struct, frozen=True, forbid_unknown_fields=True):
     capacity: dict[str, str] = {}
 
 
-class Taint(Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceTaintSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """``devices``: their numbers; without any, all."""
 
     key: str
@@ -67,14 +67,14 @@ class Driver(Struct, frozen=True, forbid_unknown_fields=True):
     """Devices are called ``gpu-0`` and so on, their partitions ``gpu-0-NAME-0``."""
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, str] = {}
-    consumable: dict[str, Steps] = {}
+    consumable: dict[str, CapacitySteps] = {}
     """Capacities of which several claims may take their part of one device."""
     counters: dict[str, str] = {}
     """Of each device, for its partitions."""
-    partitions: list[Partition] = []
+    partitions: list[DevicePartition] = []
     failed: list[int] = []
     absent: list[int] = []
-    taints: list[Taint] = []
+    taints: list[DeviceTaintSpec] = []
     stopped: bool = False
     """It has withdrawn its slices."""
 
@@ -120,7 +120,7 @@ def check_drivers(drivers: tuple[Driver, ...] | list[Driver], where: str) -> Non
         _check_lists(one, here)
 
 
-def _check_partition(part: Partition, driver: Driver, where: str) -> None:
+def _check_partition(part: DevicePartition, driver: Driver, where: str) -> None:
     if part.count < 1:
         raise ConfigError(f"{where}.count: {part.count} is not 1 or more")
     unknown = next((name for name in part.takes if name not in driver.counters), None)
@@ -204,7 +204,7 @@ def _taints(driver: Driver, number: int) -> list[Json]:
     ]
 
 
-def _capacity(value: str, steps: Steps | None) -> Json:
+def _capacity(value: str, steps: CapacitySteps | None) -> Json:
     if steps is None:
         return {"value": value}
     limits = {key: amount for key, amount in (("min", steps.min), ("step", steps.step), ("max", steps.max)) if amount}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twin.model.usage import FOREVER, NO_LIMITS, Limits, Profile
+from twin.model.usage import FOREVER, NO_LIMITS, UsageLimits, UsageProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class NodeSeen:
     failed: bool = False
     ready: str = ""
     taints: frozenset[tuple[str, str]] = frozenset()
-    limits: Limits = NO_LIMITS
+    limits: UsageLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PodSeen:
     phase: str = "Pending"
     grace_s: float | None = None
     unreachable_s: float | None = 300.0
-    profile: Profile = FOREVER
+    profile: UsageProfile = FOREVER
 
 
 @dataclass(frozen=True, slots=True)

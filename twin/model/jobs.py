@@ -21,7 +21,7 @@ FIRST_DELAY_S, LONGEST_DELAY_S = 10.0, 600.0
 
 
 @dataclass(slots=True)
-class Ended:
+class EndedPods:
     """Pods of one job that have ended, by uid: (succeeded, index or -1). Kept though the pods go."""
 
     pods: dict[str, tuple[bool, int]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def index_of(pod: Json) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def job_step(job: Json, pods: list[Json], ended: Ended, now: str, now_s: float) -> JobStep:
+def job_step(job: Json, pods: list[Json], ended: EndedPods, now: str, now_s: float) -> JobStep:
     """The next step of a job. ``pods``: those it controls."""
     spec, old = job["spec"], job.get("status") or {}
     for pod in pods:
@@ -120,7 +120,7 @@ def _suspended(old: Json, now: str, *, suspended: bool) -> list[Json]:
     return with_condition(old.get("conditions") or (), wanted, now)
 
 
-def _failure(spec: Json, ended: Ended, started: str, now_s: float) -> Json | None:
+def _failure(spec: Json, ended: EndedPods, started: str, now_s: float) -> Json | None:
     if ended.failures > spec["backoffLimit"]:
         return {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
     if "activeDeadlineSeconds" in spec and now_s >= seconds_of(started) + spec["activeDeadlineSeconds"]:
@@ -128,7 +128,7 @@ def _failure(spec: Json, ended: Ended, started: str, now_s: float) -> Json | Non
     return None
 
 
-def _complete(spec: Json, ended: Ended, active: list[Json]) -> bool:
+def _complete(spec: Json, ended: EndedPods, active: list[Json]) -> bool:
     """All completions, or (without a number) one success and nobody at work any more."""
     done = ended.succeeded(indexed=_indexed(spec))
     if spec.get("completions") is None:
@@ -140,7 +140,7 @@ def _indexed(spec: Json) -> bool:
     return bool(spec.get("completionMode") == "Indexed")
 
 
-def _pods_wanted(job: Json, active: list[Json], ended: Ended, now_s: float) -> tuple[list[Json], list[Json], float]:
+def _pods_wanted(job: Json, active: list[Json], ended: EndedPods, now_s: float) -> tuple[list[Json], list[Json], float]:
     """(pods to make, pods to delete, seconds to wait before more are made)."""
     spec = job["spec"]
     done = ended.succeeded(indexed=_indexed(spec))
@@ -177,7 +177,7 @@ def _indexed_pod(job: Json, index: int) -> Json:
     return pod
 
 
-def _counted(status: Json, job: Json, active: list[Json], ended: Ended) -> Json:
+def _counted(status: Json, job: Json, active: list[Json], ended: EndedPods) -> Json:
     indexed = _indexed(job["spec"])
     counted = {
         "active": len(active),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
 from shared.model.resources import CPU
-from shared.scheduling.numa.admission import Verdict, admit
+from shared.scheduling.numa.admission import AdmissionVerdict, admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.placed import charge, init_names
 
@@ -23,7 +23,7 @@ class Managers:
     consumers: dict[str, str] = field(default_factory=dict)
     _pods: dict[str, tuple[PodNeeds, Mapping[str, ContainerSeat]]] = field(default_factory=dict)
 
-    def admit(self, uid: str, needs: PodNeeds) -> Verdict:
+    def admit(self, uid: str, needs: PodNeeds) -> AdmissionVerdict:
         """Let the pod on and seat it, or refuse it."""
         verdict = admit(self.topology, self._books(), needs)
         if verdict.refusal is None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twin.model.capture import PARTS, Capture
 from twin.model.cluster import ClusterModel, ModelSettings
 from twin.model.events import NodeSeen, PodSeen
-from twin.model.usage import FOREVER, Limits, Profile, Usage
+from twin.model.usage import FOREVER, UsageLimits, UsageNow, UsageProfile
 
 Array = NDArray[np.float64]
 
@@ -24,14 +24,14 @@ EXACT = ModelSettings(start_delay_s=0.0, stop_delay_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ReplayedPod:
     """A pod on ``node`` from ``start_s`` on, until ``end_s`` (None: for ever). ``group``: whose usage it shares."""
 
     uid: str
     node: str
     start_s: float
     end_s: float | None
-    profile: Profile = FOREVER
+    profile: UsageProfile = FOREVER
     group: str = ""
 
 
@@ -47,7 +47,7 @@ class ReplayError:
     first_step: int
 
 
-def usage_over_time(limits: Mapping[str, Limits], pods: Sequence[Placed], times_s: Sequence[float]) -> Array:
+def usage_over_time(limits: Mapping[str, UsageLimits], pods: Sequence[ReplayedPod], times_s: Sequence[float]) -> Array:
     """What runs on each node at each moment: float64 ``[nodes, times, parts]``, nodes in the order of ``limits``.
 
     ``times_s`` must ascend. Pods on nodes that are not in ``limits`` are left out.
@@ -79,7 +79,7 @@ def usage_over_time(limits: Mapping[str, Limits], pods: Sequence[Placed], times_
     return found
 
 
-def amounts(usage: Usage | Limits) -> tuple[float, float, float, float]:
+def amounts(usage: UsageNow | UsageLimits) -> tuple[float, float, float, float]:
     """The parts in the order of ``PARTS``."""
     return (usage.cpu_millis, usage.memory_bytes, usage.disk_write_bytes_per_s, usage.network_bits_per_s)
 
@@ -95,7 +95,7 @@ def measured(capture: Capture, nodes: Sequence[str]) -> Array:
     return found
 
 
-def references(limits: Mapping[str, Limits], seen: Array) -> Array:
+def references(limits: Mapping[str, UsageLimits], seen: Array) -> Array:
     """What 100 % is, float64 ``[nodes, parts]``: the node's limit; where none is known, the most measured anywhere."""
     known = np.array([amounts(one) for one in limits.values()], np.float64)
     most = np.where(np.isnan(seen), 0.0, seen).max(axis=(0, 1), initial=0.0)

@@ -29,7 +29,7 @@ MAX_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageNow:
     """An amount of everything at one moment."""
 
     cpu_millis: int = 0
@@ -37,18 +37,18 @@ class Usage:
     disk_write_bytes_per_s: int = 0
     network_bits_per_s: int = 0
 
-    def plus(self, other: Usage) -> Usage:
+    def plus(self, other: UsageNow) -> UsageNow:
         """The sum, part by part."""
-        return Usage(
+        return UsageNow(
             self.cpu_millis + other.cpu_millis,
             self.memory_bytes + other.memory_bytes,
             self.disk_write_bytes_per_s + other.disk_write_bytes_per_s,
             self.network_bits_per_s + other.network_bits_per_s,
         )
 
-    def minus(self, other: Usage) -> Usage:
+    def minus(self, other: UsageNow) -> UsageNow:
         """The difference, part by part."""
-        return Usage(
+        return UsageNow(
             self.cpu_millis - other.cpu_millis,
             self.memory_bytes - other.memory_bytes,
             self.disk_write_bytes_per_s - other.disk_write_bytes_per_s,
@@ -56,21 +56,21 @@ class Usage:
         )
 
 
-NO_USAGE = Usage()
+NO_USAGE = UsageNow()
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class UsageProfile:
     """Steps of constant use: (seconds since the start, use from then on), ascending from 0.
 
     ``duration_s`` None: the pod never finishes by itself. ``exit_code`` 0 makes it Succeeded, else Failed.
     """
 
-    steps: tuple[tuple[float, Usage], ...]
+    steps: tuple[tuple[float, UsageNow], ...]
     duration_s: float | None = None
     exit_code: int = 0
 
-    def at(self, running_s: float) -> Usage:
+    def at(self, running_s: float) -> UsageNow:
         """The use ``running_s`` seconds after the start; nothing before it and from the end on."""
         if running_s < 0 or (self.duration_s is not None and running_s >= self.duration_s):
             return NO_USAGE
@@ -93,7 +93,7 @@ class Profile:
         return msgspec.json.encode(body).decode()
 
 
-FOREVER = Profile(())
+FOREVER = UsageProfile(())
 """A pod without the annotation: uses nothing that is known and never finishes."""
 
 
@@ -112,7 +112,7 @@ class _LimitsJson(msgspec.Struct, forbid_unknown_fields=True):
     net: int = 0
 
 
-def profile_from_json(text: str) -> Profile:
+def profile_from_json(text: str) -> UsageProfile:
     """The profile of an annotation. Refused with ``ObjectError`` naming the annotation."""
     field = f"metadata.annotations[{USAGE_ANNOTATION}]"
     try:
@@ -126,11 +126,11 @@ def profile_from_json(text: str) -> Profile:
         raise ObjectError("steps must ascend in time and hold no negative number", field=field)
     if body.s is not None and body.s < 0:
         raise ObjectError(f"a duration of {body.s:g} s; give 0 or more", field=field)
-    return Profile(tuple((step[0], Usage(*step[1:])) for step in body.u), body.s, body.x)
+    return UsageProfile(tuple((step[0], UsageNow(*step[1:])) for step in body.u), body.s, body.x)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class UsageLimits:
     """What a node offers. 0 means that this part is not measured."""
 
     cpu_millis: int = 0
@@ -138,7 +138,7 @@ class Limits:
     disk_write_bytes_per_s: int = 0
     network_bits_per_s: int = 0
 
-    def utilisation(self, usage: Usage) -> Utilisation:
+    def utilisation(self, usage: UsageNow) -> Utilisation:
         """``usage`` as shares of these limits."""
         return Utilisation(
             _share(usage.cpu_millis, self.cpu_millis),
@@ -148,10 +148,10 @@ class Limits:
         )
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = UsageLimits()
 
 
-def limits_from_json(text: str, *, cpu_millis: int, memory_bytes: int) -> Limits:
+def limits_from_json(text: str, *, cpu_millis: int, memory_bytes: int) -> UsageLimits:
     """Limits of a node: cpu and memory of its status, disk and network of the annotation (empty: not measured).
 
     Refused with ``ObjectError`` naming the annotation.
@@ -165,7 +165,7 @@ def limits_from_json(text: str, *, cpu_millis: int, memory_bytes: int) -> Limits
                 f'{error}; give JSON such as {{"disk":10000000,"net":10000000}}',
                 field=f"metadata.annotations[{LIMITS_ANNOTATION}]",
             ) from None
-    return Limits(cpu_millis, memory_bytes, body.disk, body.net)
+    return UsageLimits(cpu_millis, memory_bytes, body.disk, body.net)
 
 
 def _share(used: int, limit: int) -> float:

@@ -37,7 +37,7 @@ MAX_PROVISION_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeVolume:
     """Bind the claim to the volume of this name, which exists."""
 
     volume: str
@@ -61,7 +61,7 @@ class Lose:
     """The claim's volume is gone: phase Lost."""
 
 
-Step = Take | Make | Unselect | Lose
+Step = TakeVolume | Make | Unselect | Lose
 
 
 def claim_step(claim: Json, storage_class: Json | None, volumes: Iterable[Json], node: Json | None) -> Step | None:
@@ -80,11 +80,11 @@ def claim_step(claim: Json, storage_class: Json | None, volumes: Iterable[Json],
     if named:
         volume = by_name.get(named)
         free = volume is not None and (is_for(volume, claim) or not volume["spec"].get("claimRef"))
-        return Take(named) if free else None
+        return TakeVolume(named) if free else None
     delayed = (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
     found = _match(claim, by_name.values(), reserved_only=delayed)
     if found:
-        return Take(found)
+        return TakeVolume(found)
     selected = annotations.get(SELECTED_NODE, "")
     if storage_class is None or (delayed and not selected):
         return None

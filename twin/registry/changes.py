@@ -12,8 +12,8 @@ from random import Random
 
 from twin.registry.served import ServedKind
 from twin.registry.status import Json
-from twin.registry.store import Store
-from twin.registry.stored import Change, Owners, StoredObject
+from twin.registry.store import ObjectStore
+from twin.registry.stored import Owners, StoredChange, StoredObject
 from twin.registry.strategy import RequestContext
 
 
@@ -26,7 +26,7 @@ class Accepted:
     kind: ServedKind
     user: str
     manager: str
-    change: Change
+    change: StoredChange
 
 
 Subscriber = Callable[[Accepted], None]
@@ -35,7 +35,7 @@ Subscriber = Callable[[Accepted], None]
 class ChangeStore:
     """The store with its subscribers. ``clock`` gives seconds since 1970, ``rng`` uids and name suffixes."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], rng: Random) -> None:
+    def __init__(self, store: ObjectStore, clock: Callable[[], float], rng: Random) -> None:
         self.store = store
         self.clock = clock
         self.rng = rng
@@ -72,7 +72,7 @@ class ChangeStore:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
-    def _announce(self, ctx: RequestContext, kind: ServedKind, change: Change, verb: str) -> None:
+    def _announce(self, ctx: RequestContext, kind: ServedKind, change: StoredChange, verb: str) -> None:
         self.store.shelf(kind.storage).announce(change)
         if not self._subscribers:
             return

@@ -35,7 +35,7 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class Deletion:
     """The object afterwards (or as it was last), and whether it is gone."""
 
     stored: StoredObject
@@ -85,7 +85,7 @@ def check_options(options: Json) -> None:
         raise unprocessable("DeleteOptions", "meta.k8s.io", "", errors)
 
 
-def delete(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, options: Json) -> Deleted:
+def delete(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, options: Json) -> Deletion:
     """Delete, or mark as being deleted. Refused: 403, 409, 422."""
     check_options(options)
     if options.get("dryRun"):
@@ -95,10 +95,10 @@ def delete(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: St
     _check_preconditions(kind, old, options)
     instead = strategy.before_delete(old.obj, ctx)
     if instead is not None:
-        return Deleted(_store(registry, ctx, kind, old, instead), gone=False)
+        return Deletion(_store(registry, ctx, kind, old, instead), gone=False)
     marked, pending = _grace(ctx, kind, old.obj, options)
     if pending:
-        return Deleted(old, gone=False)
+        return Deletion(old, gone=False)
     current = marked if marked is not None else old.obj
     finalizers = _propagation_finalizers(kind, current, options)
     held = bool(finalizers)
@@ -111,10 +111,10 @@ def delete(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: St
         current = {**current, "metadata": meta}
     updated = old if current is old.obj else _store(registry, ctx, kind, old, current)
     if held or (marked is not None and marked["metadata"]["deletionGracePeriodSeconds"] > 0):
-        return Deleted(updated, gone=False)
+        return Deletion(updated, gone=False)
     if ctx.dry_run:
-        return Deleted(updated, gone=True)
-    return Deleted(registry.remove(ctx, kind, updated), gone=True)
+        return Deletion(updated, gone=True)
+    return Deletion(registry.remove(ctx, kind, updated), gone=True)
 
 
 def _store(registry: ChangeStore, ctx: RequestContext, kind: ServedKind, old: StoredObject, obj: Json) -> StoredObject:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shared.kube.label_selectors import LabelSelector, SelectorError, parse_label_selector
+from shared.kube.label_selectors import ParsedSelector, SelectorError, parse_label_selector
 from twin.registry.status import (
     ApiError,
     FieldError,
@@ -198,7 +198,7 @@ def _watch_errors(match: str, token: str, initial: bool | None) -> list[FieldErr
 # --- selectors --------------------------------------------------------------------------------------------------------
 
 
-def parse_labels(text: str) -> LabelSelector | None:
+def parse_labels(text: str) -> ParsedSelector | None:
     """A ``labelSelector``; None when it selects everything. Refused: 400 with the parser's message."""
     try:
         return parse_label_selector(text)

@@ -18,9 +18,9 @@ from twin.registry.apply.owning import owners_after
 from twin.registry.changes import ChangeStore
 from twin.registry.served import ServedKind
 from twin.registry.status import Json, not_found, path_not_found
-from twin.registry.store import Store
+from twin.registry.store import ObjectStore
 from twin.registry.stored import StoredObject
-from twin.registry.strategy import RequestContext, Strategy
+from twin.registry.strategy import KindStrategy, RequestContext
 
 
 class TwinRegistry(ChangeStore):
@@ -31,13 +31,13 @@ class TwinRegistry(ChangeStore):
 
     def __init__(
         self,
-        strategies: Iterable[Strategy],
+        strategies: Iterable[KindStrategy],
         *,
         clock: Callable[[], float],
         rng: Random,
         window: int = 16384,
     ) -> None:
-        super().__init__(Store(window=window), clock, rng)
+        super().__init__(ObjectStore(window=window), clock, rng)
         self._kinds: dict[tuple[str, str], dict[str, ServedKind]] = {}
         self._stored: dict[str, ServedKind] = {}
         self.kubernetes = "1.36"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twin.registry.status import Json
 from twin.registry.stored import StoredObject
-from twin.registry.strategy import Strategy, Subresource
+from twin.registry.strategy import KindStrategy, Subresource
 
 
 class ServedKind:
@@ -28,7 +28,7 @@ class ServedKind:
         "subresources",
     )
 
-    def __init__(self, strategy: Strategy, *, custom: bool = False, list_kind: str = "") -> None:
+    def __init__(self, strategy: KindStrategy, *, custom: bool = False, list_kind: str = "") -> None:
         info = strategy.info
         self.strategy = strategy
         self.info = info
@@ -43,7 +43,7 @@ class ServedKind:
         if info.namespaced:
             self.fields |= {"metadata.namespace"}
         self.subresources: dict[str, Subresource] = {one.name: one for one in strategy.subresources}
-        self.converts = type(strategy).from_storage is not Strategy.from_storage
+        self.converts = type(strategy).from_storage is not KindStrategy.from_storage
 
     def body(self, stored: StoredObject) -> bytes:
         """The JSON behind the head: the stored bytes, or those of this version's form."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, Owners, StoredObject
+from twin.registry.stored import ADDED, DELETED, MODIFIED, Json, Owners, StoredChange, StoredObject
 
 FIRST_REVISION = 1000
 """Everything at and below is history that a client cannot have: treated as compacted."""
@@ -35,7 +35,7 @@ class Compacted(Exception):
 class Receiver(Protocol):
     """Who wants the changes of a shelf."""
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: StoredChange) -> None:
         """Take a change, at once and without failing."""
         ...
 
@@ -47,7 +47,7 @@ class Shelf:
         self._window = window
         self._keys: list[str] = []
         self._objects: dict[str, StoredObject] = {}
-        self._history: list[Change] = []
+        self._history: list[StoredChange] = []
         self._compacted = compacted
         self._snapshots: OrderedDict[int, list[StoredObject]] = OrderedDict()
         self.receivers: list[Receiver] = []
@@ -68,25 +68,25 @@ class Shelf:
         end = bisect_left(self._keys, namespace + "0")  # "0" follows "/"
         return [objects[key] for key in self._keys[start:end]]
 
-    def put(self, stored: StoredObject) -> Change:
+    def put(self, stored: StoredObject) -> StoredChange:
         """Store a new revision; watchers are not told yet (``announce``)."""
         key = stored.key
         old = self._objects.get(key)
         if old is None:
             insort(self._keys, key)
-            change = Change(ADDED, stored, None)
+            change = StoredChange(ADDED, stored, None)
         else:
-            change = Change(MODIFIED, stored, old)
+            change = StoredChange(MODIFIED, stored, old)
         self._objects[key] = stored
         return change
 
-    def remove(self, old: StoredObject, revision: int) -> Change:
+    def remove(self, old: StoredObject, revision: int) -> StoredChange:
         """Take an object away; the change carries its last state with the delete's revision."""
         del self._objects[old.key]
         self._keys.pop(bisect_left(self._keys, old.key))
-        return Change(DELETED, old.at_revision(revision), old)
+        return StoredChange(DELETED, old.at_revision(revision), old)
 
-    def announce(self, change: Change) -> None:
+    def announce(self, change: StoredChange) -> None:
         """Remember the change and hand it to every watcher; then let go of the old revision's decoded form."""
         self._history.append(change)
         if len(self._history) > self._window:
@@ -111,7 +111,7 @@ class Shelf:
         """The oldest revision that a watch may start from."""
         return self._compacted
 
-    def since(self, revision: int) -> Sequence[Change]:
+    def since(self, revision: int) -> Sequence[StoredChange]:
         """The changes after ``revision``, in order. Raises ``Compacted``."""
         if revision < self._compacted:
             raise Compacted(revision, self._compacted)
@@ -138,11 +138,11 @@ class Shelf:
         return snapshot
 
 
-def _revision_of(change: Change) -> int:
+def _revision_of(change: StoredChange) -> int:
     return change.revision
 
 
-class Store:
+class ObjectStore:
     """Shelves by resource (``pods``, ``leases.coordination.k8s.io``) under one revision counter."""
 
     def __init__(self, *, window: int = 16384, first_revision: int = FIRST_REVISION) -> None:
@@ -159,13 +159,13 @@ class Store:
             shelf = self._shelves[resource] = Shelf(self._window, self._first)
         return shelf
 
-    def write(self, resource: str, namespace: str, name: str, obj: Json, owners: Owners = ()) -> Change:
+    def write(self, resource: str, namespace: str, name: str, obj: Json, owners: Owners = ()) -> StoredChange:
         """Create or replace; sets ``metadata.resourceVersion``. The caller announces it after its own book-keeping."""
         revision = self._next()
         obj["metadata"]["resourceVersion"] = str(revision)
         return self.shelf(resource).put(StoredObject(namespace, name, revision, obj, owners))
 
-    def delete(self, resource: str, old: StoredObject) -> Change:
+    def delete(self, resource: str, old: StoredObject) -> StoredChange:
         """Remove one object."""
         return self.shelf(resource).remove(old, self._next())
 

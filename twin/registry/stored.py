@@ -137,7 +137,7 @@ class StoredObject:
         return StoredObject(self.namespace, self.name, revision, obj, self._owners)
 
 
-class Change:
+class StoredChange:
     """One write. ``new``: the object after it (for a delete: the last state with the delete's revision)."""
 
     __slots__ = ("_frames", "_left", "new", "old", "revision", "type")

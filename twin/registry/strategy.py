@@ -1,4 +1,4 @@
-"""What a kind is to the machinery: its ``KindInfo`` and its ``Strategy``.
+"""What a kind is to the machinery: its ``KindInfo`` and its ``KindStrategy``.
 
 Why: the machinery (store, watch, patch, HTTP) knows no kind, and the kinds know no HTTP. This file is all they share.
 The hooks mirror Kubernetes' rest strategies (``pkg/registry/*/strategy.go``); the order in which they run is
@@ -13,7 +13,7 @@ Objects are plain JSON dictionaries **without** ``kind`` and ``apiVersion`` (the
 and puts them back), and always have a ``metadata`` dictionary. Who may change what:
 
 - ``obj`` belongs to the request: change it freely, in place. Parts of ``old`` may be put into it, but are then
-  read-only, as ``old`` is and as is everything a ``Reader`` returns: those are the stored objects themselves.
+  read-only, as ``old`` is and as is everything a ``StoreReader`` returns: those are the stored objects themselves.
 - ``metadata`` (uid, creationTimestamp, resourceVersion, generation, deletion*, managedFields) is the machinery's.
   Names, labels, annotations, owner references and finalizers are validated there too.
 
@@ -34,7 +34,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 """Verbs of an ordinary kind, in the order in which discovery prints them."""
 
 
-class Reader(Protocol):
+class StoreReader(Protocol):
     """Look-ups in the store. ``resource`` is ``pods``, ``poddisruptionbudgets.policy``: plural and group.
 
     What it returns is read-only.
@@ -58,7 +58,7 @@ class RequestContext:
     info: KindInfo
     namespace: str
     name: str
-    reader: Reader
+    reader: StoreReader
     now: str
     """RFC 3339, seconds, ``Z``."""
     now_s: float
@@ -75,7 +75,7 @@ class RequestContext:
     unknown_fields: list[str] = field(default_factory=list)
     """Set by ``decode``: messages (``unknown field "spec.foo"``, ``duplicate field ...``). The machinery makes a 400
     (fieldValidation=Strict), warnings (Warn, the default) or nothing (Ignore) of them."""
-    registry: Registry | None = None
+    registry: ObjectRegistry | None = None
     """For the admission plugins that write (quota); None where only reading makes sense."""
 
 
@@ -87,7 +87,7 @@ class HandlerResult:
     body: Json
 
 
-class Registry(Protocol):
+class ObjectRegistry(Protocol):
     """The in-process API of subresource handlers and of the kubelet simulation. Synchronous; refused: ``ApiError``."""
 
     def get(self, resource: str, namespace: str, name: str) -> Json | None:
@@ -128,7 +128,7 @@ class Registry(Protocol):
         ...
 
 
-Handler = Callable[[RequestContext, Registry, str, Json], HandlerResult]
+Handler = Callable[[RequestContext, ObjectRegistry, str, Json], HandlerResult]
 """(context, registry, name, body) -> result. ``name`` is empty for a collection handler; GET gets an empty body."""
 
 Prepare = Callable[[Json, Json, RequestContext], None]
@@ -158,7 +158,7 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column of a Table; ``priority`` 0 is always shown, above only with ``-o wide``."""
 
     name: str
@@ -216,7 +216,7 @@ NAME_PATH_SEGMENT = "path"
 """Anything that fits into a path segment (RBAC)."""
 
 DEFAULT_COLUMNS = (
-    Column(
+    TableColumn(
         "Name",
         format="name",
         description=(
@@ -226,7 +226,7 @@ DEFAULT_COLUMNS = (
             "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
         ),
     ),
-    Column(
+    TableColumn(
         "Created At",
         type="date",
         description=(
@@ -240,7 +240,7 @@ DEFAULT_COLUMNS = (
 """Columns of a kind that prints none of its own."""
 
 
-class Strategy:
+class KindStrategy:
     """One kind. Every default is the plainest behaviour: stored as sent, spec changes bump the generation."""
 
     info: KindInfo
@@ -263,7 +263,7 @@ class Strategy:
     """Field selector keys; others are 400 ``field label not supported``."""
     field_label_error: str = ""
     """``.format(field=...)`` text of that 400; empty = the generic ``field label not supported: {field}`` wording."""
-    table_columns: tuple[Column, ...] = DEFAULT_COLUMNS
+    table_columns: tuple[TableColumn, ...] = DEFAULT_COLUMNS
     merge_keys: Mapping[str, str] = {}
     """What a strategic merge patch merges: ``path.of.list`` -> merge key (``""`` = a set of scalars)."""
     returns_deleted: bool = False

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from msgspec.json import encode
 
-from shared.kube.label_selectors import LabelSelector
+from shared.kube.label_selectors import ParsedSelector
 from twin.registry.list_options import FieldSelector
 from twin.registry.store import Shelf
-from twin.registry.stored import ADDED, DELETED, MODIFIED, Change, Json, StoredObject
+from twin.registry.stored import ADDED, DELETED, MODIFIED, Json, StoredChange, StoredObject
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """A watcher that lets more than this wait is cut off, as a real server cuts off a slow one."""
 
-Frame = Callable[[Change, str], bytes]
+Frame = Callable[[StoredChange, str], bytes]
 """Renders a change as the given event type (JSON, Table or PartialObjectMetadata)."""
 
 
@@ -30,7 +30,7 @@ class Selection:
 
     namespace: str = ""
     name: str = ""
-    labels: LabelSelector | None = None
+    labels: ParsedSelector | None = None
     fields: FieldSelector | None = None
     selectable: Callable[[Json], dict[str, str]] = lambda _obj: {}
 
@@ -80,7 +80,7 @@ class Watcher:
         self._size = 0
         self.overflowed = False
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: StoredChange) -> None:
         """A change of the watched shelf."""
         if change.revision <= self._after or self.overflowed:
             return
@@ -91,7 +91,7 @@ class Watcher:
         if event:
             self.push(self._frame(change, event))
 
-    def _seen_as(self, change: Change) -> str:
+    def _seen_as(self, change: StoredChange) -> str:
         matches = self._selection.matches
         before = change.old is not None and matches(change.old)
         if change.type == DELETED:

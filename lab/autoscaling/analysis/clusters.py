@@ -33,7 +33,7 @@ MOST = 2400
 Labels = NDArray[np.int64]
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class BehaviourCluster(Struct, frozen=True, kw_only=True):
     """One behaviour. ``roles``: stretches by role; ``steps``: mean step per decision; ``decisions``: mean length."""
 
     stretches: int
@@ -46,7 +46,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 class Behaviours(Struct, frozen=True, kw_only=True):
     """Shares are 0 to 1. ``most_frequent``: the purity that a single cluster would have."""
 
-    clusters: list[Cluster]
+    clusters: list[BehaviourCluster]
     purity: float
     purity_of_steps: float
     most_frequent: float
@@ -117,8 +117,8 @@ def _drawn(stretches: Sequence[Stretch], seed: int) -> list[Stretch]:
     return [stretches[int(one)] for one in np.sort(at)]
 
 
-def _cluster(members: Sequence[Stretch]) -> Cluster:
-    return Cluster(
+def _cluster(members: Sequence[Stretch]) -> BehaviourCluster:
+    return BehaviourCluster(
         stretches=len(members),
         roles=dict(Counter(one.role for one in members).most_common()),
         services=dict(Counter(one.service for one in members).most_common()),

@@ -14,16 +14,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from lab.autoscaling.analysis.trajectories import Moment, Trajectory, role_of
+from lab.autoscaling.analysis.trajectories import Trajectory, TrajectoryStep, role_of
 from shared.autoscaling.networks.features import STEPS, features, inputs_of
 from shared.autoscaling.networks.karma import KarmaPolicy
-from shared.autoscaling.networks.signals import Signals
+from shared.autoscaling.networks.signals import ServiceSignals
 from shared.autoscaling.roles.organisation import graph_values
 
 VARIED = ("demand", "trend", "waiting_s", "failing", "utilisation", "latency", "inflation", "stuck", "pending")
 WHOLE = ("stuck", "pending")
 WISH = "wish"
-"""What the rule by demand would do: a change of replicas. The others are fields of ``Signals``."""
+"""What the rule by demand would do: a change of replicas. The others are fields of ``ServiceSignals``."""
 QUANTILES = np.linspace(0.0, 1.0, 21)
 EACH_ROLE = 40
 """Decisions drawn of each role."""
@@ -92,8 +92,10 @@ def counterfactuals(policy: KarmaPolicy, trajectories: Sequence[Trajectory], *, 
     )
 
 
-def _drawn(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> list[tuple[Trajectory, Moment, str]]:
-    by_role: dict[str, list[tuple[Trajectory, Moment, str]]] = {}
+def _drawn(
+    trajectories: Sequence[Trajectory], rng: np.random.Generator
+) -> list[tuple[Trajectory, TrajectoryStep, str]]:
+    by_role: dict[str, list[tuple[Trajectory, TrajectoryStep, str]]] = {}
     for episode in trajectories:
         for moment in episode.moments:
             for service, one in moment.signals.items():
@@ -108,7 +110,7 @@ def _drawn(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> list
 
 def _grids(trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Floats]]:
     """By service and signal: the values that are tried, each once."""
-    seen: dict[str, list[Signals]] = {}
+    seen: dict[str, list[ServiceSignals]] = {}
     for moment in (moment for episode in trajectories for moment in episode.moments):
         for name, one in moment.signals.items():
             seen.setdefault(name, []).append(one)
@@ -130,7 +132,9 @@ def _grids(trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Floats]]:
     }
 
 
-def _changes(policy: KarmaPolicy, seed: int, moment: Moment, service: str, grid: Mapping[str, Floats]) -> list[Example]:
+def _changes(
+    policy: KarmaPolicy, seed: int, moment: TrajectoryStep, service: str, grid: Mapping[str, Floats]
+) -> list[Example]:
     """Of each signal that can change the step, its smallest change."""
     at = list(moment.signals).index(service)
     tried: list[tuple[str, float, float]] = []
@@ -160,13 +164,13 @@ def _changes(policy: KarmaPolicy, seed: int, moment: Moment, service: str, grid:
     return list(found.values())
 
 
-def _value(moment: Moment, service: str, signal: str) -> float:
+def _value(moment: TrajectoryStep, service: str, signal: str) -> float:
     one = moment.signals[service]
     return float(moment.targets[service] - one.replicas if signal == WISH else getattr(one, signal))
 
 
 def _after(
-    policy: KarmaPolicy, moment: Moment, service: str, signal: str, value: float
+    policy: KarmaPolicy, moment: TrajectoryStep, service: str, signal: str, value: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """([services, features], bool [steps] of the service) with one signal of it set to ``value``."""
     one, targets = moment.signals[service], moment.targets

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from lab.autoscaling.episode import Setup, play
 from shared.autoscaling.networks.features import FEATURES
 from shared.autoscaling.networks.karma import KarmaPolicy
-from shared.autoscaling.networks.signals import Signals
-from shared.autoscaling.observation import Decision, Observation
-from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, values_of
+from shared.autoscaling.networks.signals import ServiceSignals
+from shared.autoscaling.observation import Decision, ScalingObservation
+from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, ScalingRole, values_of
 
 LONGEST = 12
 """Decisions in a stretch (two minutes): a longer one is cut, so that calm hours do not count as one behaviour."""
@@ -27,15 +27,15 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TrajectoryStep:
     """One decision. ``inputs`` [services, features] not bounded; mappings by service, in the same order.
     ``last``: the steps before; ``steps``: those taken."""
 
     at_s: float
-    signals: Mapping[str, Signals]
+    signals: Mapping[str, ServiceSignals]
     targets: Mapping[str, int]
     graph: Mapping[str, float]
-    roles: Mapping[str, Role | None]
+    roles: Mapping[str, ScalingRole | None]
     last: Mapping[str, int]
     tight: bool
     inputs: Floats
@@ -52,7 +52,7 @@ class Trajectory:
     """An episode: all its decisions, and its figures."""
 
     seed: int
-    moments: tuple[Moment, ...]
+    moments: tuple[TrajectoryStep, ...]
     figures: Mapping[str, float]
 
 
@@ -71,18 +71,18 @@ class _Watched:
 
     def __init__(self, policy: KarmaPolicy) -> None:
         self.name, self._policy = policy.name, policy
-        self.moments: list[Moment] = []
+        self.moments: list[TrajectoryStep] = []
 
     def reset(self, seed: int) -> None:
         self._policy.reset(seed)
         self.moments.clear()
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         eyes = self._policy.eyes
         last = dict(eyes.last)
         wanted = self._policy.decide(seen)
         self.moments.append(
-            Moment(
+            TrajectoryStep(
                 seen.now, eyes.signals, eyes.targets, eyes.graph, eyes.roles, last, eyes.tight, eyes.inputs,
                 {name: wanted[name] - one.replicas for name, one in eyes.signals.items()},
             )
@@ -127,12 +127,12 @@ def condition_signals(organisation: Organisation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.signal for one in conditions))
 
 
-def values(moment: Moment, service: str) -> dict[str, float]:
+def values(moment: TrajectoryStep, service: str) -> dict[str, float]:
     """Every signal that a condition may name, for one service."""
     return {**values_of(moment.signals[service]), **moment.graph}
 
 
-def role_of(moment: Moment, service: str) -> str:
+def role_of(moment: TrajectoryStep, service: str) -> str:
     """The name of the role that a service had; "-" for none."""
     role = moment.roles[service]
     return NO_ROLE if role is None else role.name

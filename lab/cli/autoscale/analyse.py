@@ -48,7 +48,7 @@ def analysis_options(command: F) -> F:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AnalysisPlan:
     """What is analysed, checked before anything is played. ``topology``, ``trace``: texts, "": the twin's own."""
 
     seeds: tuple[int, ...]
@@ -60,13 +60,13 @@ class Plan:
     command: str = field(default_factory=lambda: shlex.join(["conclave", *sys.argv[1:]]))
 
 
-def planned(seeds: str, scenario: str, intensity: float | None, thresholds: Sequence[str]) -> Plan:
+def planned(seeds: str, scenario: str, intensity: float | None, thresholds: Sequence[str]) -> AnalysisPlan:
     """The plan of these flags. ``ConfigError``: one of them cannot be used, or the extra is missing."""
     check_extra()
     from lab.autoscaling.suite import experiments
 
     (experiment,) = experiments(own_files=True, scenario=scenario, intensity=intensity)
-    return Plan(
+    return AnalysisPlan(
         seeds=parse_seeds(seeds),
         scenario=experiment.scenario,
         intensity=experiment.intensity,
@@ -103,7 +103,7 @@ def thresholds_of(given: Sequence[str]) -> Thresholds:
     return msgspec.convert(values, Thresholds)
 
 
-def analysed(plan: Plan, weights: Path | None, *, quiet: bool) -> Analysis:
+def analysed(plan: AnalysisPlan, weights: Path | None, *, quiet: bool) -> Analysis:
     """The analysis of a weights file; None: of the shipped one. ``ConfigError``: a file that cannot be used."""
     from lab.autoscaling.analysis.analysis import analyse as run
     from lab.autoscaling.episode import Setup
@@ -175,7 +175,7 @@ def text_of(flag: str, file: Path | None, remedy: str) -> str:
     return read_trace(flag, file, remedy) if file is not None else ""
 
 
-def with_files(plan: Plan, *, topology: str, trace: str) -> Plan:
+def with_files(plan: AnalysisPlan, *, topology: str, trace: str) -> AnalysisPlan:
     """The plan with a graph and a load of the user's own."""
     from dataclasses import replace
 

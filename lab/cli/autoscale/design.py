@@ -19,7 +19,7 @@ import click
 
 from lab.autoscaling.budget import rounds_of
 from lab.cli.autoscale.analyse import (
-    Plan,
+    AnalysisPlan,
     analysed,
     analysis_options,
     lines_of,
@@ -98,7 +98,7 @@ def design(
     return 1 if require_go and not found.go else 0
 
 
-def _twin(stages: Stages, scaler: Any, topology: Path | None, series: Path | None, plan: Plan) -> Plan:
+def _twin(stages: Stages, scaler: Any, topology: Path | None, series: Path | None, plan: AnalysisPlan) -> AnalysisPlan:
     """The stages ``capture`` and ``fit``: the plan with the twin's texts."""
     import msgspec
 
@@ -151,7 +151,7 @@ def _trained(stages: Stages, flags: list[str], inputs: dict[str, Any], *, has_se
         return ended.exit_code
 
 
-def _analysed(stages: Stages, plan: Plan, weights: Path, *, quiet: bool) -> Any:
+def _analysed(stages: Stages, plan: AnalysisPlan, weights: Path, *, quiet: bool) -> Any:
     import msgspec
 
     from lab.autoscaling.analysis.analysis import Analysis

@@ -32,7 +32,7 @@ class Done(msgspec.Struct, forbid_unknown_fields=True):
     files: dict[str, str] = {}
 
 
-class Listed(msgspec.Struct, forbid_unknown_fields=True):
+class StagesFile(msgspec.Struct, forbid_unknown_fields=True):
     """The file. ``title``: whose work it is."""
 
     title: str
@@ -100,14 +100,14 @@ def opened(folder: Path, title: str, say: Callable[[str], object]) -> Iterator[S
         os.close(lock)
 
 
-def _read(folder: Path, title: str) -> Listed:
+def _read(folder: Path, title: str) -> StagesFile:
     file = folder / LIST
     if not file.exists():
         if any(folder.iterdir()):
             raise ConfigError(f"--out: {folder} holds other files; give an empty or a new folder")
-        return Listed(title)
+        return StagesFile(title)
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Listed)
+        found = msgspec.json.decode(file.read_bytes(), type=StagesFile)
     except msgspec.DecodeError as error:
         raise ConfigError(f"--out: {file}: {error}; give another folder") from None
     if found.title != title:

@@ -26,7 +26,7 @@ RATE_WINDOW_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PlacedOnBoard:
     """A pod got its node: when it was submitted, when that was seen, and where."""
 
     submitted_s: float
@@ -51,7 +51,7 @@ class PodBoard:
             self._submitted_s[name] = now_s
             self._move(name, PENDING, now_s)
 
-    def seen(self, pod: api.Pod, now_s: float) -> Bound | None:
+    def seen(self, pod: api.KubePod, now_s: float) -> PlacedOnBoard | None:
         """The pod as the watch shows it; the binding, the first time it has a node."""
         name = pod.metadata.name
         # The watch may be faster than the answer to our own POST.
@@ -63,7 +63,7 @@ class PodBoard:
         self._move(name, state, now_s)
         if before in (PENDING, UNSCHEDULABLE) and pod.spec.node_name:
             self._recent.append(now_s)
-            return Bound(self._submitted_s[name], now_s, pod.spec.node_name)
+            return PlacedOnBoard(self._submitted_s[name], now_s, pod.spec.node_name)
         return None
 
     def gone(self, name: str, now_s: float) -> None:
@@ -100,7 +100,7 @@ class PodBoard:
         return len(self._recent) / RATE_WINDOW_S
 
 
-def state_of(pod: api.Pod) -> str:
+def state_of(pod: api.KubePod) -> str:
     """One of the five states."""
     if pod.status.phase in ("Succeeded", "Failed"):
         return FINISHED
@@ -115,7 +115,7 @@ def state_of(pod: api.Pod) -> str:
 PLAIN_EVERY_S = 2.0
 
 
-class Progress:
+class DemoProgress:
     """Context manager; call ``show`` as often as you like."""
 
     def __init__(self, *, quiet: bool = False) -> None:

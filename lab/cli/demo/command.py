@@ -23,7 +23,7 @@ from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from lab.cli.demo.result import DemoResult
-    from lab.cli.demo.workload import Workload
+    from lab.cli.demo.workload import DemoWorkload
 
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
@@ -167,7 +167,7 @@ def demo(
         return 1
 
 
-def _agents(load: Workload, given: int | None) -> int:
+def _agents(load: DemoWorkload, given: int | None) -> int:
     """How many. ``ConfigError``: each node has its own, and another number was given."""
     if not load.phases:
         return given or DEFAULT_AGENTS[load.name]

@@ -13,10 +13,10 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.audit.rules import pod_facts
 from lab.traces.workload import Arrival, node_json, pod_json
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile
 
 Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ def gangs(rng: Random, *, count: int = GANGS, largest: int = LARGEST) -> tuple[l
         topology = "" if made[tenant] % IN_ONE_RACK else RACK
         made[tenant] += 1
         groups.append(group_json(name, size, tenant=tenant, topology=topology))
-        used = Profile(((0, Usage(cpu_millis=900, memory_bytes=2**29)),), seconds).to_json()
+        used = UsageProfile(((0, UsageNow(cpu_millis=900, memory_bytes=2**29)),), seconds).to_json()
         for member in range(size):
             pod = pod_json(f"{name}-{member:02d}", MEMBER, labels={QUEUE: tenant}, annotations={USAGE_ANNOTATION: used})
             pod["spec"]["schedulingGroup"] = {"podGroupName": name}
@@ -123,7 +123,7 @@ class Shares:
         self._last_s = 0.0
         self._seconds = 0.0
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         if entry.kind != "Pod":
             return

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from lab.cli.demo.board import Bound
+from lab.cli.demo.board import PlacedOnBoard
 from lab.cli.demo.viewed_mesh import ViewedMesh
 from services.cli.etcd import MeshView
 from services.cli.local.etcd_keeper import EtcdKeeper
@@ -164,7 +164,7 @@ class Kills:
     def _given_up(self, recovery: Recovery) -> bool:
         return recovery.killed_s is not None and time.monotonic() - recovery.killed_s > GIVE_UP_S
 
-    def bound(self, bound: Bound) -> None:
+    def bound(self, bound: PlacedOnBoard) -> None:
         """A pod was bound."""
         for recovery in self.recoveries:
             was_done = recovery.done

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.traces.workload import Arrival, node_json, pod_json
 from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION, LATENCY_TARGET_ANNOTATION
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile
 
 Json = dict[str, Any]
 Delays = Mapping[str, Mapping[str, float]]
@@ -53,7 +53,7 @@ LATENCY_TARGET_KIND: Json = {
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class LatencyPhase:
     """From ``at_s`` on (virtual seconds after the first pod) delays are so."""
 
     at_s: float
@@ -65,7 +65,7 @@ def node_names(count: int) -> list[str]:
     return [f"agent-{number}" for number in range(count)]
 
 
-def phases(rng: Random, nodes: list[str]) -> list[Phase]:
+def phases(rng: Random, nodes: list[str]) -> list[LatencyPhase]:
     """In each half of the nodes, at least one, are near a group; in the next one others are."""
     order = {group: rng.sample(nodes, len(nodes)) for group in GROUPS}
     near = max(1, len(nodes) // 2)
@@ -77,7 +77,7 @@ def phases(rng: Random, nodes: list[str]) -> list[Phase]:
             here = {order[group][(first + step) % len(nodes)] for step in range(near)}
             for name in nodes:
                 delays[name][group] = round(rng.uniform(*(NEAR_MS if name in here else FAR_MS)), 1)
-        found.append(Phase(number * PODS // PHASES * GAP_S, delays))
+        found.append(LatencyPhase(number * PODS // PHASES * GAP_S, delays))
     return found
 
 
@@ -88,7 +88,7 @@ def latency_nodes(names: list[str]) -> list[Json]:
 
 def latency_pods() -> list[Arrival]:
     """Each serves one of the groups in turn, and runs for a minute."""
-    used = Profile(((0, Usage(cpu_millis=100, memory_bytes=2**26)),), RUN_S).to_json()
+    used = UsageProfile(((0, UsageNow(cpu_millis=100, memory_bytes=2**26)),), RUN_S).to_json()
     found = []
     for number in range(PODS):
         group = GROUPS[number % len(GROUPS)]
@@ -152,7 +152,7 @@ class Served:
         """Whether the leader knew when it was asked last."""
         return bool(self._looks) and self._looks[-1][1]
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         if entry.kind != "Pod":
             return

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.audit.timeline import Picture
+from lab.audit.timeline import UtilisationPicture
 from lab.cli.demo.gangs import gang_rows
 from lab.cli.demo.latency import latency_rows
 from lab.cli.demo.tidal import draw_tides, tidal_rows
@@ -20,7 +20,7 @@ MAX_ROWS = 16
 ROW_LABEL = 14
 
 
-def terminal_picture(picture: Picture, *, width: int = 72) -> list[str]:
+def terminal_picture(picture: UtilisationPicture, *, width: int = 72) -> list[str]:
     """One row of blocks per node (per group of nodes when there are many), time to the right."""
     columns = max(10, width - ROW_LABEL - 8)
     lines = []
@@ -32,7 +32,7 @@ def terminal_picture(picture: Picture, *, width: int = 72) -> list[str]:
     return lines
 
 
-def grouped(picture: Picture) -> list[tuple[str, list[float]]]:
+def grouped(picture: UtilisationPicture) -> list[tuple[str, list[float]]]:
     """(label, values over time): each node, or the mean of groups of nodes ordered by their mean utilisation."""
     if len(picture.nodes) <= MAX_ROWS:
         return [(name[:ROW_LABEL], picture.values[name]) for name in picture.nodes]
@@ -57,7 +57,9 @@ def _block(value: float) -> str:
     return BLOCKS[min(8, max(0, round(value * 8)))]
 
 
-def write_png(picture: Picture, file: Path, *, title: str, day: Mapping[str, list[float]] | None = None) -> None:
+def write_png(
+    picture: UtilisationPicture, file: Path, *, title: str, day: Mapping[str, list[float]] | None = None
+) -> None:
     """The same as a PNG: utilisation per node over time, and the means of its parts below; of the workload tidal its
     ``day`` there."""
     import matplotlib as mpl
@@ -96,7 +98,7 @@ def write_png(picture: Picture, file: Path, *, title: str, day: Mapping[str, lis
     plt.close(figure)
 
 
-def _draw_parts(axes: Any, picture: Picture) -> None:
+def _draw_parts(axes: Any, picture: UtilisationPicture) -> None:
     for name, values in picture.parts.items():
         if any(values):
             axes.plot(picture.times_s, values, label=name, linewidth=1.2)
@@ -160,7 +162,7 @@ def _submitted(result: Mapping[str, Any]) -> str:
     return f"{result['pods_submitted']}{told}"
 
 
-def print_report(result: Mapping[str, Any], picture: Picture | None, *, width: int) -> None:
+def print_report(result: Mapping[str, Any], picture: UtilisationPicture | None, *, width: int) -> None:
     """Table and picture to the terminal."""
     from rich.console import Console
     from rich.table import Table

@@ -15,15 +15,15 @@ from types import MappingProxyType
 from typing import Any
 
 from lab.audit.audit import Audit, AuditReport
-from lab.audit.log import Entry
-from lab.audit.timeline import Picture, Timeline
+from lab.audit.log import LogEntry
+from lab.audit.timeline import UtilisationPicture, UtilisationTimeline
 from lab.audit.units import CHECKS
 from lab.cli.audit import entries_of
 from lab.cli.demo.gangs import Shares, unfair
 from lab.cli.demo.kills import Kill
 from lab.cli.demo.latency import Served, unserved
 from lab.cli.demo.tidal import Tides, idle
-from lab.cli.demo.workload import EXTRA_PREFIX, Workload
+from lab.cli.demo.workload import EXTRA_PREFIX, DemoWorkload
 from services.cli.local.mesh import MeshSettings
 from services.cli.local.supervisor import ProcessUsage
 from shared.model.pod import POLICY_ANNOTATION
@@ -37,7 +37,7 @@ class Timing:
         self._created_s: dict[str, float] = {}
         self._bound_s: dict[str, float] = {}
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         if entry.kind != "Pod":
             return
@@ -146,7 +146,7 @@ def problems(report: AuditReport, failovers: list[dict[str, Any]]) -> list[str]:
 class DemoSettings:
     """What ``conclave demo`` was asked for. ``mesh``: its etcd and admin ports are known once it runs."""
 
-    workload: Workload
+    workload: DemoWorkload
     mesh: MeshSettings
     kills: tuple[Kill, ...]
     audit_file: Path
@@ -159,7 +159,7 @@ class DemoResult:
     """The JSON and the picture."""
 
     figures: dict[str, Any]
-    picture: Picture | None
+    picture: UtilisationPicture | None
     day: Mapping[str, list[float]] | None = None
     """Of the workload tidal, its course (``Tides.course``)."""
 
@@ -180,7 +180,7 @@ def build_result(
     served: Served | None = None,
 ) -> DemoResult:
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
-    audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.mesh.speed)
+    audit, timing, timeline = Audit("conclave"), Timing(), UtilisationTimeline(speed=settings.mesh.speed)
     shares = Shares(settings.workload.weights)
     tides = Tides(settings.mesh.speed) if settings.workload.name == "tidal" else None
     placed: dict[str, str] = {}
@@ -240,7 +240,7 @@ def build_result(
     return DemoResult(figures, picture, tides.course() if tides is not None else None)
 
 
-def _note_policy(entry: Entry, placed: dict[str, str]) -> None:
+def _note_policy(entry: LogEntry, placed: dict[str, str]) -> None:
     """By which policy a pod was bound, as its annotation says."""
     if entry.kind == "Pod":
         policy = (entry.object.get("metadata", {}).get("annotations") or {}).get(POLICY_ANNOTATION)

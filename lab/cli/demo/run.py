@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lab.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
+from lab.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, DemoProgress, PodBoard
 from lab.cli.demo.kills import Kills
 from lab.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
 from lab.cli.demo.tidal import mesh_flags
@@ -28,13 +28,13 @@ from lab.cli.demo.viewed_mesh import ViewedMesh
 from lab.cli.demo.workload import submit
 from services.cli.local.etcd_keeper import EtcdKeeper
 from services.cli.local.mesh import free_ports, write_secret, write_tokens
-from services.cli.local.supervisor import Child, ProcessUsage, Spec, Supervisor
+from services.cli.local.supervisor import Child, ChildSpec, ProcessUsage, Supervisor
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError, StoreError
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api
-from shared.kube.resources import PODS, Deleted, Upserted
+from shared.kube.resources import PODS, DeletedObject, Upserted
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.process import ProcessSettings, store_opener
 from shared.runtime.records.policies import read_pointer
@@ -86,7 +86,7 @@ class Demo:
     async def run(self) -> DemoResult:
         """Everything. ``ConfigError``: something could not be started."""
         settings = self.settings
-        with Progress(quiet=settings.quiet) as progress:
+        with DemoProgress(quiet=settings.quiet) as progress:
             async with AsyncExitStack() as stack:
                 etcd = EtcdKeeper(settings.mesh.state_dir / "etcd", on_event=lambda e: self.note(f"etcd: {e}"))
                 stack.push_async_callback(etcd.stop)
@@ -144,7 +144,7 @@ class Demo:
         if event == "restart":
             self.note(f"{child.spec.name} ended with {child.exit_code} and is started again")
 
-    def _waiting(self, progress: Progress, missing: str) -> None:
+    def _waiting(self, progress: DemoProgress, missing: str) -> None:
         phase = f"starting ({missing})" if missing else "scheduling"
         progress.show(phase, time.monotonic() - self._started_s, {}, self.notes)
 
@@ -157,14 +157,14 @@ class Demo:
             "--speed", f"{mesh.speed:g}",
         )  # fmt: skip
         # it keeps the cluster in memory, so it is never started again
-        twin = supervisor.start(Spec("twin", "twin", argv, restart=False))
+        twin = supervisor.start(ChildSpec("twin", "twin", argv, restart=False))
         await supervisor.ready(twin, timeout_s=START_TIMEOUT_S)
         return twin
 
     # --- the run itself -------------------------------------------------------------------------------------------
 
     async def _submit_and_watch(
-        self, client: KubeClient, mesh: ViewedMesh, etcd: EtcdKeeper, progress: Progress
+        self, client: KubeClient, mesh: ViewedMesh, etcd: EtcdKeeper, progress: DemoProgress
     ) -> Kills:
         workload = self.settings.workload
         kills = Kills(
@@ -172,7 +172,7 @@ class Demo:
             mesh,
             etcd,
             nodes={
-                node["metadata"]["name"]: kind_of(node_from_api(msgspec.convert(node, api.Node)))
+                node["metadata"]["name"]: kind_of(node_from_api(msgspec.convert(node, api.KubeNode)))
                 for node in workload.nodes
             },
             rng=Random(mesh.settings.seed),
@@ -204,7 +204,7 @@ class Demo:
             await asyncio.gather(*tasks, return_exceptions=True)
         return kills
 
-    async def _measured(self, mesh: ViewedMesh, users: Users, progress: Progress) -> None:
+    async def _measured(self, mesh: ViewedMesh, users: Users, progress: DemoProgress) -> None:
         """Until the leader knows the delays, so that first pods are placed by them. ``ConfigError``: it does not."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -225,7 +225,7 @@ class Demo:
                     bound = self.board.seen(event.object, now_s)
                     if bound is not None:
                         kills.bound(bound)
-                elif isinstance(event, Deleted):
+                elif isinstance(event, DeletedObject):
                     self.board.gone(event.object.metadata.name, now_s)
 
     async def _submit(self, client: KubeClient, kills: Kills) -> None:
@@ -299,7 +299,7 @@ class Demo:
             return True
         return False
 
-    def _show(self, progress: Progress, mesh: ViewedMesh, phase: str) -> None:
+    def _show(self, progress: DemoProgress, mesh: ViewedMesh, phase: str) -> None:
         now_s, board, view = time.monotonic(), self.board, mesh.view
         leader, binders = view.coordinator, [leading for _, leading in sorted(view.binders.items())]
         figures = {

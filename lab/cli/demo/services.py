@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lab.cli.demo.board import Progress
+from lab.cli.demo.board import DemoProgress
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lab.autoscaling.duel import Duel, Moment
+    from lab.autoscaling.duel import Duel, DuelStep
 
 SPEED = 18.0
 """The half-hour of an episode takes a minute and forty seconds."""
@@ -99,7 +99,7 @@ def services_demo(settings: ServicesDemo) -> int:
 async def _watch(duel: Duel, settings: ServicesDemo) -> None:
     began = time.monotonic()
     hours = dict.fromkeys(duel.policies, 0.0)
-    with Progress(quiet=settings.quiet) as progress:
+    with DemoProgress(quiet=settings.quiet) as progress:
         for moments in duel.moments():
             for name, moment in moments.items():
                 hours[name] += moment.replicas * duel.setup.decide_s / 3600
@@ -113,7 +113,7 @@ async def _watch(duel: Duel, settings: ServicesDemo) -> None:
             )
 
 
-def rows(duel: Duel, moments: dict[str, Moment], hours: dict[str, float], now_s: int) -> list[tuple[str, ...]]:
+def rows(duel: Duel, moments: dict[str, DuelStep], hours: dict[str, float], now_s: int) -> list[tuple[str, ...]]:
     """What is shown of one moment: a row's name, then a text for each side."""
     from lab.autoscaling.duel import happening
 
@@ -130,7 +130,7 @@ def rows(duel: Duel, moments: dict[str, Moment], hours: dict[str, float], now_s:
     return found
 
 
-def _service(moment: Moment, number: int, policy: str) -> str:
+def _service(moment: DuelStep, number: int, policy: str) -> str:
     one = moment.services[number]
     change = one.wanted - one.replicas
     counts = f"{one.ready} of {one.replicas} ready" + (f", {change:+d}" if change else "")
@@ -139,7 +139,7 @@ def _service(moment: Moment, number: int, policy: str) -> str:
     return f"{counts}: {policy}" if change else counts
 
 
-def plain(moments: dict[str, Moment]) -> str:
+def plain(moments: dict[str, DuelStep]) -> str:
     """One line for where there is no terminal."""
     return "; ".join(
         f"{name}: answered {one.answered:.0%} of {one.load:.0f}/s, {one.success:.1%} so far, {one.replicas} replicas"
@@ -191,7 +191,7 @@ def write_picture(duel: Duel, file: Path, *, title: str) -> None:
     plt.close(figure)
 
 
-def _draw_roles(axes: Any, moments: Sequence[Moment], width_s: int) -> None:
+def _draw_roles(axes: Any, moments: Sequence[DuelStep], width_s: int) -> None:
     names = [one.name for one in moments[0].services] if moments else []
     acted = sorted({one.acted.role for moment in moments for one in moment.services if one.acted is not None})
     for colour, role in enumerate(acted):

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.audit.rules import amount
 from lab.traces.tidal import built_in
 from lab.traces.workload import Arrival, node_json, pod_json
 from shared.errors import ObjectError
 from shared.model.qos import lent_cpu, lent_memory
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage, profile_from_json
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile, profile_from_json
 
 Json = dict[str, Any]
 
@@ -103,7 +103,7 @@ def tidal_pods(seed: int, nodes: int) -> list[Arrival]:
                     ((part - began) * part_s, _use(service.demand[part] / service.replicas(part)))
                     for part in range(began, ended)
                 )
-                used = Profile(steps, (ended - began) * part_s).to_json()
+                used = UsageProfile(steps, (ended - began) * part_s).to_json()
                 name = f"{service.name}-{replica:02d}-{began:02d}"
                 pod = pod_json(
                     name, REPLICA, labels={"app": service.name}, annotations={USAGE_ANNOTATION: used}
@@ -124,8 +124,8 @@ def _stretches(service: _Service, replica: int) -> Iterator[tuple[int, int]]:
             began = None
 
 
-def _use(cores: float) -> Usage:
-    return Usage(cpu_millis=round(min(cores, 2 * REPLICA_CORES) * 1000), memory_bytes=700 * MIB)
+def _use(cores: float) -> UsageNow:
+    return UsageNow(cpu_millis=round(min(cores, 2 * REPLICA_CORES) * 1000), memory_bytes=700 * MIB)
 
 
 def tidal_jobs(seed: int, nodes: int) -> list[Json]:
@@ -149,7 +149,7 @@ def _job(name: str, workers: int, seconds: float, cores: int, *, gpu: bool) -> J
     asked = {lent_cpu(): str(cores * 1000), lent_memory(): str(2048 * MIB)}
     if gpu:
         asked["conclave.io/gpu-milli"] = "1000"
-    used = Profile(((0.0, Usage(cpu_millis=round(cores * 920), memory_bytes=1500 * MIB)),), seconds).to_json()
+    used = UsageProfile(((0.0, UsageNow(cpu_millis=round(cores * 920), memory_bytes=1500 * MIB)),), seconds).to_json()
     pod = pod_json(name, asked, annotations={USAGE_ANNOTATION: used})
     least = workers if gpu else -(-workers // 2)
     gang = {
@@ -177,7 +177,7 @@ class _Run:
     offline: bool
     cores: float
     began_s: float
-    profile: Profile
+    profile: UsageProfile
     ended_s: float = math.inf
     kept: bool = False
     """Whether it ended by itself."""
@@ -196,7 +196,7 @@ class Tides:
         self._asked: set[str] = set()
         self._first_s = 0.0
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: LogEntry) -> None:
         """Take one accepted change into account."""
         if entry.kind == "Node" and not entry.gone:
             has = (entry.object.get("status") or {}).get("allocatable") or {}
@@ -205,7 +205,7 @@ class Tides:
         elif entry.kind == "Pod":
             self._pod(entry)
 
-    def _pod(self, entry: Entry) -> None:
+    def _pod(self, entry: LogEntry) -> None:
         self._first_s = self._first_s or entry.time_s
         spec, status = entry.object["spec"], entry.object.get("status") or {}
         meta, phase, uid = entry.object["metadata"], status.get("phase"), entry.uid
@@ -282,7 +282,7 @@ def _work(run: _Run) -> float:
     return (run.ended_s - run.began_s) * run.cores if math.isfinite(run.ended_s) else 0.0
 
 
-def _profile(meta: Json) -> Profile | None:
+def _profile(meta: Json) -> UsageProfile | None:
     try:
         return profile_from_json((meta.get("annotations") or {}).get(USAGE_ANNOTATION, "") or "{}")
     except ObjectError:

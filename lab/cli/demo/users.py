@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.cli.demo.latency import GROUPS, Delays, Phase, Served, target_json
+from lab.cli.demo.latency import GROUPS, Delays, LatencyPhase, Served, target_json
 
 DELAYS_FILE = "delays-{name}"
 AGENT_FLAGS = ("--node", "{name}", "--sensor-every-s", "0.5", "--target-delays")
@@ -28,7 +28,7 @@ def agent_flags(folder: Path) -> tuple[str, ...]:
 class Users:
     """``play`` lets delays change as planned."""
 
-    def __init__(self, folder: Path, phases: Sequence[Phase], ports: Sequence[int]) -> None:
+    def __init__(self, folder: Path, phases: Sequence[LatencyPhase], ports: Sequence[int]) -> None:
         self.served = Served()
         self._folder = folder
         self._phases = phases
@@ -56,7 +56,7 @@ class Users:
 
 
 @asynccontextmanager
-async def opened_users(folder: Path, phases: Sequence[Phase]) -> AsyncIterator[Users]:
+async def opened_users(folder: Path, phases: Sequence[LatencyPhase]) -> AsyncIterator[Users]:
     """Users who answer, with the first delays set."""
     async with AsyncExitStack() as stack:
         ports = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from services.cli.etcd import MeshView, read_mesh
-from services.cli.local.mesh import HTTP_TIMEOUT_S, Mesh, MeshSettings
+from services.cli.local.mesh import HTTP_TIMEOUT_S, LocalMesh, MeshSettings
 from services.cli.local.supervisor import Supervisor
 from shared.errors import StoreError
 from shared.ports import Store
 from shared.wire.keys import Keys
 
 
-class ViewedMesh(Mesh):
+class ViewedMesh(LocalMesh):
     """``view``: as it was at the last ``refresh``."""
 
     def __init__(self, settings: MeshSettings, supervisor: Supervisor, store: Store) -> None:

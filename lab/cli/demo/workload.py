@@ -36,7 +36,7 @@ EXTRA_RUN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class DemoWorkload:
     """``timed``: pods arrive by schedule (virtual seconds) and finish; else as fast as possible, and none finishes."""
 
     name: str
@@ -49,7 +49,7 @@ class Workload:
     """Custom resources that must be served before the mesh starts."""
     weights: dict[str, int] = field(default_factory=dict)
     """Of the tenants, by the queue that their pods name."""
-    phases: list[latency.Phase] = field(default_factory=list)
+    phases: list[latency.LatencyPhase] = field(default_factory=list)
     """Delays between nodes and the users that pods serve; none: nobody measures any."""
 
     @property
@@ -73,7 +73,7 @@ class Workload:
 def load_workload(
     name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None,
     many: int | None = None, largest: int | None = None,
-) -> Workload:  # fmt: skip
+) -> DemoWorkload:  # fmt: skip
     """The workload ``uniform``, ``random``, ``latency``, ``gangs``, ``tidal`` or ``openb``. ``ConfigError``: unknown or
     malformed.
 
@@ -93,7 +93,7 @@ def load_workload(
             return latency_workload(seed, nodes)
         if name == "tidal":
             return tidal_workload(seed, nodes)
-        return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
+        return DemoWorkload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
     node_file = packed_or_not(trace_dir / NODE_LIST)
@@ -102,10 +102,12 @@ def load_workload(
         raise ConfigError(f"--nodes: {nodes} is more than the trace's {len(node_list)}")
     pod_file = trace_dir / pod_list if pod_list is not None else _pod_list(trace_dir)
     pods = parse_pods(read_trace("--trace-dir", pod_file, REMEDY), str(pod_file))
-    return Workload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
+    return DemoWorkload(name, node_list[:nodes], [Arrival(0.0, pod) for pod in pods], timed=False)
 
 
-def gang_workload(seed: int, nodes: int | None, *, many: int = gangs.GANGS, largest: int = gangs.LARGEST) -> Workload:
+def gang_workload(
+    seed: int, nodes: int | None, *, many: int = gangs.GANGS, largest: int = gangs.LARGEST
+) -> DemoWorkload:
     """So ``many`` gangs of two tenants. ``ConfigError``: the nodes could not hold the smallest gang in one rack."""
     count = nodes or gangs.NODES
     room = gangs.rack_room(count)
@@ -114,27 +116,27 @@ def gang_workload(seed: int, nodes: int | None, *, many: int = gangs.GANGS, larg
             f"--nodes: a rack of {count} nodes has room for {room} pods; the gangs need 8: give 2 or more"
         )
     groups, members = gangs.gangs(Random(seed), count=many, largest=min(largest, room))
-    return Workload("gangs", gangs.gang_nodes(count), members, timed=True, before=[*gangs.queues(), *groups],
+    return DemoWorkload("gangs", gangs.gang_nodes(count), members, timed=True, before=[*gangs.queues(), *groups],
                     kinds=[gangs.QUEUE_KIND], weights=gangs.TENANTS)  # fmt: skip
 
 
-def latency_workload(seed: int, nodes: int | None) -> Workload:
+def latency_workload(seed: int, nodes: int | None) -> DemoWorkload:
     """Pods that serve users near some of the nodes. ``ConfigError``: with one node there is no nearer one; each has an
     agent process of its own."""
     count = nodes or latency.NODES
     if not 2 <= count <= latency.MOST_NODES:
         raise ConfigError(f"--nodes: {count}; the workload latency takes 2 to {latency.MOST_NODES}, with an agent each")
     names = latency.node_names(count)
-    return Workload("latency", latency.latency_nodes(names), latency.latency_pods(), timed=True,
+    return DemoWorkload("latency", latency.latency_nodes(names), latency.latency_pods(), timed=True,
                     kinds=[latency.LATENCY_TARGET_KIND], phases=latency.phases(Random(seed), names))  # fmt: skip
 
 
-def tidal_workload(seed: int, nodes: int | None) -> Workload:
+def tidal_workload(seed: int, nodes: int | None) -> DemoWorkload:
     """A day of services, and jobs on what they leave. ``ConfigError``: too few nodes for one with GPUs."""
     count = nodes or tidal.NODES
     if count < tidal.GPU_NODES_SHARE:
         raise ConfigError(f"--nodes: {count}; of the workload tidal every third node has GPUs: give 3 or more")
-    return Workload(
+    return DemoWorkload(
         "tidal", tidal.tidal_nodes(count), tidal.tidal_pods(seed, count), timed=True,
         before=tidal.tidal_jobs(seed, count),
     )  # fmt: skip

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from lab.evaluation.results import Metric, Progress, SuiteResult
-from lab.jobs.clusters import POLLUX, Cluster, parse_cluster
+from lab.evaluation.results import Progress, ResultMetric, SuiteResult
+from lab.jobs.clusters import POLLUX, JobsCluster, parse_cluster
 from lab.suites.suites import Each
 from services.cli.inputs import read_trace
 from services.cli.terminal.output_file import write_whole
 from shared.errors import ConclaveError, ConfigError
 
 if TYPE_CHECKING:
-    from lab.jobs.playing import Played
-    from lab.worlds.training.simulation import Settings
+    from lab.jobs.playing import PlayedRun
+    from lab.worlds.training.simulation import SimulationSettings
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -70,11 +70,11 @@ class JobFlags:
         fields = {f"--{name.replace('_', '-')}": getattr(self, name) for name in self.__dataclass_fields__}
         return {flag: None if value is False else value for flag, value in fields.items()}
 
-    def settings(self) -> Settings:
+    def settings(self) -> SimulationSettings:
         """How the cluster behaves, and what a policy sees of it."""
-        from lab.worlds.training.simulation import Settings
+        from lab.worlds.training.simulation import SimulationSettings
 
-        return Settings(
+        return SimulationSettings(
             interference=self.interference or 0.0,
             lag_rounds=self.lag or 0,
             speed_error=self.speed_error or 0.0,
@@ -154,7 +154,7 @@ def evaluate_workload(
     progress: Progress,
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
-    from lab.jobs.playing import Order, Source, play
+    from lab.jobs.playing import RunOrder, WorkloadSource, play
     from lab.jobs.twin_a import NAME as TWIN_A
     from lab.jobs.twin_a import cluster as twin_a_cluster
     from shared.jobs.registry import POLICIES
@@ -168,12 +168,12 @@ def evaluate_workload(
         played = list(_played_on_twin_a(flags, policy, seeds, each, progress))
         gpus = {node.name: node.gpus for node in twin_a_cluster().nodes}
         return _told(flags, policy, seeds, played, gpus, command)
-    source = Source.of(read_trace("--workload", flags.workload, "give a workload"), str(flags.workload), tables)
+    source = WorkloadSource.of(read_trace("--workload", flags.workload, "give a workload"), str(flags.workload), tables)
     keys = list(source.read())
     if len(keys) > 1:
         raise ConfigError(f"--workload: {flags.workload} holds {len(keys)} workloads; give the rows of one")
     cluster = _cluster(flags.cluster) if flags.cluster is not None else POLLUX
-    order = Order(
+    order = RunOrder(
         source=source,
         workload=keys[0],
         cluster=cluster,
@@ -194,7 +194,7 @@ def evaluate_workload(
 
 def _played_on_twin_a(
     flags: JobFlags, policy: str, seeds: Sequence[int], each: Each, progress: Progress
-) -> Iterator[Played]:
+) -> Iterator[PlayedRun]:
     """Each seed is a workload of Twin A. ``ConfigError``: a flag that it does not take."""
     from lab.jobs.twin_a import TwinOrder, play_twin
 
@@ -218,7 +218,12 @@ def _played_on_twin_a(
 
 
 def _told(
-    flags: JobFlags, policy: str, seeds: Sequence[int], played: Sequence[Played], gpus: Mapping[str, int], command: str
+    flags: JobFlags,
+    policy: str,
+    seeds: Sequence[int],
+    played: Sequence[PlayedRun],
+    gpus: Mapping[str, int],
+    command: str,
 ) -> SuiteResult:
     """The figures of these runs; the schedule is checked, and written where it is wanted."""
     from lab.jobs.playing import quantiles
@@ -242,7 +247,7 @@ def _told(
         suite=f"jobs {flags.workload.name}",
         command=command,
         seeds=tuple(seeds),
-        policies={policy: {name: Metric.of([one[name] for one in figures]) for name in figures[0]}},
+        policies={policy: {name: ResultMetric.of([one[name] for one in figures]) for name in figures[0]}},
         notes=(*NOTES, *notes),
         distributions={"completion, hours": {policy: quantiles(played)}},
     )
@@ -264,7 +269,7 @@ def _schedule(seeds: Sequence[int], changes: Sequence[Sequence[Any]], gpus: Mapp
     return lines
 
 
-def _speeds(cluster: Cluster, tables: Mapping[str, str]) -> dict[str, float]:
+def _speeds(cluster: JobsCluster, tables: Mapping[str, str]) -> dict[str, float]:
     """By GPU type: what the cluster's file says, else what Gavel measured. ``ConfigError``: one is known by neither."""
     from lab.jobs.gavel import ISOLATED_FILE, Isolated
 
@@ -276,7 +281,7 @@ def _speeds(cluster: Cluster, tables: Mapping[str, str]) -> dict[str, float]:
     return {**measured.factors(types), **cluster.gpu_types}
 
 
-def _cluster(file: Path) -> Cluster:
+def _cluster(file: Path) -> JobsCluster:
     import yaml
 
     try:

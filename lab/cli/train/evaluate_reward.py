@@ -24,11 +24,11 @@ def own_reward(
         yield None
         return
     from lab.environments.own_reward import FEATURES, OwnReward
-    from lab.environments.placement_rewards import Worth
+    from lab.environments.placement_rewards import RewardWorth
     from lab.rewards.loading import load_reward
     from lab.rewards.polling import signals_of
 
     report = partial(click.echo, err=True)
     with signals_of(signals, prometheus, token_file, taken=FEATURES, report=report) as known:
         judge = load_reward(text, {*FEATURES, *known.names}).judge
-        yield OwnReward(judge, lambda _: Worth(0.0, terminated=False), known.values, report, instead="0 counts")
+        yield OwnReward(judge, lambda _: RewardWorth(0.0, terminated=False), known.values, report, instead="0 counts")

@@ -23,7 +23,7 @@ from lab.worlds.placement.trace_run import (
 from services.cli.inputs import read_trace
 from services.cli.terminal.output_file import write_whole
 from shared.policy.frag.value import NAME as FRAG
-from shared.policy.rehearsal.episode import Episode
+from shared.policy.rehearsal.episode import RehearsedEpisode
 from shared.policy.rehearsal.rehearsal import rehearse
 from shared.policy.weights import WeightsFile
 
@@ -63,7 +63,7 @@ def evaluate_files(
     if weights is not None and rehearses:
         rehearsal = rehearse(parsed, weights, tick=partial(progress, 0, len(seeds), f"{policy}, rehearsal"))
         placed_by, notes = rehearsal.policy, (*NOTES, rehearsal.told())
-    episodes: list[Episode] = []
+    episodes: list[RehearsedEpisode] = []
     lines = [PLACEMENTS_HEADER]
     for done, seed in enumerate(seeds):
         tick = partial(progress, done, len(seeds), f"{policy}, seed {seed}")

@@ -24,7 +24,7 @@ from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient, Series
 from shared.errors import ConfigError, KubeError, KubeExpired
 from shared.kube import objects as api
-from shared.kube.resources import Deleted, Resource, Upserted
+from shared.kube.resources import DeletedObject, Resource, Upserted
 from twin.model.capture import PARTS, SCHEMA, Capture, CapturedPod, steps_of, trimmed
 from twin.model.capture import Series as NodeSeries
 
@@ -78,14 +78,14 @@ ADDRESSED_NODES = Resource("Node", "", "v1", "nodes", False, AddressedNode)
 FINISHED = ("Succeeded", "Failed")
 
 
-def captured_node(node: AddressedNode) -> api.Node:
+def captured_node(node: AddressedNode) -> api.KubeNode:
     """What the file keeps of a node: no addresses, no images, no foreign annotations."""
     status = api.NodeStatus(
         allocatable=node.status.allocatable,
         conditions=node.status.conditions,
         declared_features=node.status.declared_features,
     )
-    return api.Node(trimmed(node.metadata), node.spec, status)
+    return api.KubeNode(trimmed(node.metadata), node.spec, status)
 
 
 def captured_pod(pod: TimedPod, *, start_s: float, seen_s: float, gone: bool = False) -> CapturedPod:
@@ -104,7 +104,7 @@ def captured_pod(pod: TimedPod, *, start_s: float, seen_s: float, gone: bool = F
         ended = max((seen_s if last is None else last) - start_s, arrived, began if began is not None else arrived)
     # what needs objects that the file does not keep is left out: claims for volumes and devices, pod groups
     spec = replace(pod.spec, volumes=None, resource_claims=None, scheduling_group=None)
-    kept = api.Pod(trimmed(pod.metadata), spec)
+    kept = api.KubePod(trimmed(pod.metadata), spec)
     return CapturedPod(kept, round(arrived, 3), _rounded(began), _rounded(ended))
 
 
@@ -236,9 +236,9 @@ async def _watch_pods(client: KubeClient, revision: str, start_s: float, pods: d
         try:
             async with contextlib.aclosing(client.watch(TIMED_PODS, resource_version=revision)) as events:
                 async for event in events:
-                    if isinstance(event, Upserted | Deleted):
+                    if isinstance(event, Upserted | DeletedObject):
                         pod = event.object
-                        gone = isinstance(event, Deleted)
+                        gone = isinstance(event, DeletedObject)
                         known = pods.get(pod.metadata.uid)
                         if known is None or known.ended_s is None:
                             pods[pod.metadata.uid] = captured_pod(pod, start_s=start_s, seen_s=time.time(), gone=gone)

@@ -24,20 +24,20 @@ import msgspec
 import yaml
 
 from lab.cli.twin.capture import CHECK_S, Tell, interrupted
-from lab.worlds.learned.captured import Pods, SeenPod, counted
+from lab.worlds.learned.captured import SeenPod, ServicePods, counted
 from lab.worlds.learned.series import HEADER, TROUBLE, Writer
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
 from shared.autoscaling.hpa.model import PodUsage
-from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
+from shared.autoscaling.observation import Bounds, ScalingObservation, ServiceObservation
 from shared.autoscaling.safety.readings import checked
 from shared.errors import ConfigError, KubeError, KubeUnknown
 from shared.kube.autoscaling import AUTOSCALERS, AutoscalerObject, autoscaler_from_api
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import PODS
 from shared.kube.scaled_objects import WORKLOADS, ScaledObject, selector_text
-from shared.model.autoscaler import Autoscaler, Signal, SourceKind, Target
+from shared.model.autoscaler import Autoscaler, ScalingSignal, ScalingTarget, SourceKind
 from shared.runtime.kube.metric_reads import MetricReads
 
 READ_S = 5.0
@@ -65,7 +65,7 @@ class SeriesSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class ServiceCapture:
     """What came of it. ``missed``: moments that could not be read, and ``why`` the last of them."""
 
     moments: int
@@ -73,7 +73,7 @@ class Captured:
     why: str
 
 
-async def capture_services(settings: SeriesSettings, out: Path, tell: Tell) -> Captured:
+async def capture_services(settings: SeriesSettings, out: Path, tell: Tell) -> ServiceCapture:
     """Append to ``out`` until the time is up. ``ConfigError``: the cluster, the object or the file cannot be used."""
     client = KubeClient(await KubeConfig.load(settings.kubeconfig, context=settings.context))
     try:
@@ -99,12 +99,12 @@ async def capture_services(settings: SeriesSettings, out: Path, tell: Tell) -> C
         await client.close()
 
 
-Look = tuple[Observation, Mapping[str, Mapping[str, int]]]
+Look = tuple[ScalingObservation, Mapping[str, Mapping[str, int]]]
 
 
 async def _record(
     eyes: _Eyes, first: Look, settings: SeriesSettings, file: IO[bytes], stop: asyncio.Event, tell: Tell
-) -> Captured:
+) -> ServiceCapture:
     writer, episode = Writer(), datetime.now(UTC).isoformat(timespec="seconds")
     if not file.tell():
         writer.header()
@@ -136,7 +136,7 @@ async def _record(
         except KubeError as error:
             found, missed, why = None, missed + 1, str(error)[:200]
     os.fsync(file.fileno())
-    return Captured(moments, missed, why)
+    return ServiceCapture(moments, missed, why)
 
 
 class _Eyes:
@@ -153,7 +153,7 @@ class _Eyes:
         of_pods = used if isinstance(used, dict) else {}
         seen = await asyncio.gather(*(self._service(target, of_pods, now_s) for target in scaler.targets))
         names = [target.name for target in scaler.targets]
-        observation = Observation(
+        observation = ScalingObservation(
             now=now_s,
             services={name: one for name, (one, _) in zip(names, seen, strict=True)},
             calls=scaler.calls,
@@ -168,8 +168,8 @@ class _Eyes:
         return observation, trouble
 
     async def _service(
-        self, target: Target, metrics: Mapping[str, PodUsage], now_s: float
-    ) -> tuple[ServiceObservation, Pods]:
+        self, target: ScalingTarget, metrics: Mapping[str, PodUsage], now_s: float
+    ) -> tuple[ServiceObservation, ServicePods]:
         scaler = self.scaler
         resource = WORKLOADS[target.ref.api_version, target.ref.kind]
         space = quote(scaler.namespace, safe="")
@@ -184,18 +184,21 @@ class _Eyes:
         values, age_s = await self._signals(target, selector, now_s)
         measured_s = pods.measured_s
         ages = [age_s, *([max(now_s - measured_s, 0.0)] if measured_s is not None else [])]
-        cpu, memory = values.get(Signal.CPU, pods.cpu), values.get(Signal.MEMORY, pods.memory)
+        cpu, memory = values.get(ScalingSignal.CPU, pods.cpu), values.get(ScalingSignal.MEMORY, pods.memory)
         observation = ServiceObservation(
             replicas=1 if workload.spec.replicas is None else workload.spec.replicas,
             ready=pods.ready, starting=pods.starting, pending=pods.pending,
             bounds=Bounds(target.minimum, target.maximum), requests=pods.requests,
             usage={"cpu": cpu, "memory": memory}, age_s=max(ages),
-arrivals=values.get(Signal.ARRIVALS), served=values.get(Signal.SERVED), failed=values.get(Signal.FAILED),
-            latency_s=values.get(Signal.LATENCY), queue=values.get(Signal.QUEUE),
+arrivals=values.get(ScalingSignal.ARRIVALS), served=values.get(ScalingSignal.SERVED),
+            failed=values.get(ScalingSignal.FAILED),
+            latency_s=values.get(ScalingSignal.LATENCY), queue=values.get(ScalingSignal.QUEUE),
         )  # fmt: skip
         return observation, pods
 
-    async def _signals(self, target: Target, selector: str, now_s: float) -> tuple[dict[Signal, float], float]:
+    async def _signals(
+        self, target: ScalingTarget, selector: str, now_s: float
+    ) -> tuple[dict[ScalingSignal, float], float]:
         """(what can be relied on, age of the oldest of it)."""
         asked = {signal: one for signal, one in target.sources.items() if one.kind is not SourceKind.RESOURCE}
         found = await asyncio.gather(

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from lab.worlds.placement.measured_world import named_policy
-from lab.worlds.placement.replaying import Load, Replay, replay
+from lab.worlds.placement.replaying import Replay, ReplayedLoad, replay
 from shared.errors import ConfigError, ObjectError
 from shared.policy.usage.utilisation import UtilisationStore
 from twin.model.capture import PARTS, Capture, decode, require_metrics
@@ -72,5 +72,5 @@ def _row(name: str, errors: Any) -> str:
     return f"{name[:27]:<28}{cells}"
 
 
-def _load(load: Load) -> str:
+def _load(load: ReplayedLoad) -> str:
     return f"imbalance {load.imbalance:.4f}, highest {load.highest:.1%}, {load.energy_wh:.1f} Wh"

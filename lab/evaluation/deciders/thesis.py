@@ -25,7 +25,7 @@ TIE = 1e-12
 
 
 @dataclass(slots=True)
-class Tally:
+class DecisionTally:
     """What one policy's decisions were like, beside where pods went. ``cpu_s``: one per decision, given a clock."""
 
     all_rejected: int = 0
@@ -35,7 +35,7 @@ class Tally:
     cpu_s: list[float] = field(default_factory=list)
 
 
-def policy_decider(policy: Policy, tally: Tally, clock: Clock | None = None) -> Decider:
+def policy_decider(policy: Policy, tally: DecisionTally, clock: Clock | None = None) -> Decider:
     """A decider around a policy that reads the session's store. Accepted nodes go before rejected ones."""
 
     def decide(session: Session, rng: Rng) -> int:

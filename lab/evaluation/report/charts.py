@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 
 COLOURS = ("#2563ab", "#c2571a", "#2f7d4f", "#8a4fb0", "#a8862a", "#b53f6b")
 """In the page they are ``var(--s0)`` to ``var(--s5)``."""
@@ -40,7 +40,7 @@ NAMES_NOBODY_USES = re.compile(r' id="(?![mp][0-9a-f]{10}")[^"]*"')
 Points = Sequence[tuple[float, float]]
 
 
-def dots(metrics: Mapping[str, Metric], *, name: str) -> str:
+def dots(metrics: Mapping[str, ResultMetric], *, name: str) -> str:
     """One row per policy: a dot per seed, a bar from mean - s.d. to mean + s.d., a line at the mean. "": no value."""
     if not any(isfinite(value) for metric in metrics.values() for value in metric.values):
         return ""

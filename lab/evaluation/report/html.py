@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from lab.evaluation.behaviour import SITUATION, Behaviour
 from lab.evaluation.report import charts
 from lab.evaluation.report.curves import Curves
-from lab.evaluation.results import Metric, SuiteResult
+from lab.evaluation.results import ResultMetric, SuiteResult
 from lab.evaluation.seeds import spelled_seeds
 
 SIGNIFICANT_P = 0.01
@@ -59,7 +59,7 @@ def render(result: SuiteResult, *, curves: Sequence[Curves] = (), behaviours: Se
 
 def figure_groups(result: SuiteResult) -> list[FigureGroup]:
     """The figures by what their names have before the last slash."""
-    groups: dict[str, dict[str, dict[str, Metric]]] = {}
+    groups: dict[str, dict[str, dict[str, ResultMetric]]] = {}
     for policy, metrics in result.policies.items():
         for name, metric in metrics.items():
             groups.setdefault(name.rpartition("/")[0], {}).setdefault(name, {})[policy] = metric
@@ -102,5 +102,5 @@ def _p(p: float) -> str:
     return number(p) if p >= 1e-4 else f"{p:.1e}"
 
 
-def _mean(metric: Metric | None) -> str:
+def _mean(metric: ResultMetric | None) -> str:
     return "" if metric is None else f"{number(metric.mean)} ± {number(metric.sd)}"

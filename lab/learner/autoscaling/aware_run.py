@@ -34,7 +34,7 @@ from lab.learner.autoscaling.episodes import (
     training_setup,
 )
 from lab.learner.autoscaling.graphs import drawn_graph
-from lab.learner.autoscaling.ppo_run import PpoRun
+from lab.learner.autoscaling.ppo_run import ScalingPpoRun
 from lab.learner.autoscaling.rollout import drawn
 from lab.learner.autoscaling.rounds import check_rounds
 from lab.learner.marl.networks import LinearStack
@@ -90,7 +90,7 @@ class AwareRunSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class AwareRollout:
     """An episode. Leading axes [decisions, services]: what was told, masks, step taken (index), its log probability,
     reward."""
 
@@ -135,7 +135,7 @@ class Recurrent(nn.Module):
         }
 
 
-class AwareRun(PpoRun[Trajectory]):
+class AwareRun(ScalingPpoRun[AwareRollout]):
     """One training run and all its state. Validation is in the default world."""
 
     settings: AwareRunSettings
@@ -155,7 +155,7 @@ class AwareRun(PpoRun[Trajectory]):
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best.arrays, Card(policy=NAME, features=list(TOLD), **card))
 
-    def play(self, first: int, count: int, *, taught: bool = False) -> list[Trajectory]:
+    def play(self, first: int, count: int, *, taught: bool = False) -> list[AwareRollout]:
         """The training episodes from ``first`` on; ``taught``: by the baseline."""
         s = self.settings
         params = None if taught else self.network.arrays()
@@ -176,7 +176,7 @@ class AwareRun(PpoRun[Trajectory]):
                 logits = self.network(rows[:, at])[0].masked_fill(~masks[:, at], FORBIDDEN)
                 self.descend(nn.functional.cross_entropy(logits.reshape(-1, len(STEPS)), taken[:, at].reshape(-1)))
 
-    def learn(self, played: list[Trajectory]) -> dict[str, float]:
+    def learn(self, played: list[AwareRollout]) -> dict[str, float]:
         """Epochs of clipped updates, back through whole episodes."""
         s = self.settings
         rows, masks, actions, log_p = (
@@ -198,7 +198,7 @@ class AwareRun(PpoRun[Trajectory]):
         return dict(zip(("train/entropy", "train/value_loss"), means, strict=True))
 
 
-def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) -> Trajectory:
+def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) -> AwareRollout:
     """Play the episode of ``seed``; ``params`` None: by ``hpa``, as far as steps let it."""
     world, eyes = setup.world(seed), MetaEyes()
     rng = np.random.default_rng([seed, ACTION_STREAM])
@@ -222,7 +222,7 @@ def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) ->
         world.run(setup.decide_s)
         rewards = team_reward(world.seconds, first, prices) - prices.change * np.abs(np.array(STEPS)[taken])
         found.append((rows, masks, taken, log_p, rewards))
-    return Trajectory(*(np.array(part) for part in zip(*found, strict=True)))
+    return AwareRollout(*(np.array(part) for part in zip(*found, strict=True)))
 
 
 def _nearest(gaps: list[int], masks: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -231,7 +231,7 @@ def _nearest(gaps: list[int], masks: NDArray[np.bool_]) -> NDArray[np.int64]:
     return found
 
 
-def _play_one(job: tuple[Setup, int, Arrays | None, Prices]) -> Trajectory:
+def _play_one(job: tuple[Setup, int, Arrays | None, Prices]) -> AwareRollout:
     return play_told(*job)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.algorithms.dqn import DqnLearner, DqnSettings, epsilon_greedy
+from lab.algorithms.dqn import DqnLearner, DqnLearnerSettings, epsilon_greedy
 from lab.autoscaling.episode import Setup, World
 from lab.learner.autoscaling.episodes import (
     EPISODES_OF_A_SEED,
@@ -59,7 +59,7 @@ class ScalerDqnSettings(DqnRunSettings):
     seconds: int = 600
     """Of an episode of training."""
     prices: Prices = field(default_factory=Prices)
-    learner: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=128, target_period=200))
+    learner: DqnLearnerSettings = field(default_factory=lambda: DqnLearnerSettings(batch_size=128, target_period=200))
 
     def __post_init__(self) -> None:
         DqnRunSettings.__post_init__(self)
@@ -72,7 +72,7 @@ class ScalerDqnSettings(DqnRunSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class DqnEpisode:
     """An episode: ``rows`` [decisions + 1, inputs], ``masks`` [decisions + 1, actions], the rest [decisions]."""
 
     rows: NDArray[np.float32]
@@ -144,7 +144,7 @@ class ScalerDqnRun(RoundsRun, DqnRun):
         super().set_state(state)
         self.best.set_state(state["best"])
 
-    def _keep(self, one: Experience) -> None:
+    def _keep(self, one: DqnEpisode) -> None:
         """Into the replay buffer. An episode is cut, not over, so its last decision is discounted like all others."""
         self.replay.add_many(
             {
@@ -159,7 +159,7 @@ class ScalerDqnRun(RoundsRun, DqnRun):
         )
 
 
-def explore(setup: Setup, seed: int, params: Arrays, epsilon: float, prices: Prices) -> Experience:
+def explore(setup: Setup, seed: int, params: Arrays, epsilon: float, prices: Prices) -> DqnEpisode:
     """Play the episode of ``seed``, with probability ``epsilon`` by an allowed action at random."""
     world, eyes = setup.world(seed), RawEyes()
     rng = np.random.default_rng([seed, EXPLORE_STREAM])
@@ -178,7 +178,7 @@ def explore(setup: Setup, seed: int, params: Arrays, epsilon: float, prices: Pri
         taken_all.append(int(taken[0]))
         rewards_all.append(team_reward(world.seconds, first, prices) - prices.change * changed)
     row, mask = _joined(eyes, world)
-    return Experience(
+    return DqnEpisode(
         np.array([*rows_all, row[0]], np.float32), np.array([*masks_all, mask[0]]), np.array(taken_all, np.int64),
         np.array(rewards_all, np.float32),
     )  # fmt: skip
@@ -189,5 +189,5 @@ def _joined(eyes: RawEyes, world: World) -> tuple[NDArray[np.float32], NDArray[n
     return AGENTS.joined(rows), AGENTS.joined(masks)
 
 
-def _explore_one(job: tuple[Setup, int, Arrays, float, Prices]) -> Experience:
+def _explore_one(job: tuple[Setup, int, Arrays, float, Prices]) -> DqnEpisode:
     return explore(*job)

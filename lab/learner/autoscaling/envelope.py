@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from lab.learner.autoscaling.training import KarmaRun, KarmaSettings, envelope_of
+from lab.learner.autoscaling.training import KarmaRun, KarmaRunSettings, envelope_of
 from lab.learner.training.runner import FIRST_TRAINING_SEED
 from shared.autoscaling.networks.karma import NAMES
 from shared.policy.weights import WeightsFile, decode, encode, policy_of
@@ -33,7 +33,7 @@ def main(file: Path) -> None:
     if trained.get("files"):
         raise click.ClickException(f"{file} was trained on files of your own; train again, its card has the range then")
     seed = int(weights.card.trained.get("seeds", {}).get("chosen", FIRST_TRAINING_SEED))
-    run = KarmaRun(KarmaSettings(seed=seed, **{name: trained[name] for name in OF_EPISODES if name in trained}))
+    run = KarmaRun(KarmaRunSettings(seed=seed, **{name: trained[name] for name in OF_EPISODES if name in trained}))
     card = replace(weights.card, envelope=envelope_of(run, weights))
     data = encode(WeightsFile(weights.arrays, card))
     partial = file.with_name(f"{file.name}.partial")

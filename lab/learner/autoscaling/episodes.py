@@ -20,7 +20,7 @@ from lab.autoscaling.policies import make
 from lab.workers import Workers
 from lab.worlds.services.scenarios import intensity_of
 from lab.worlds.services.topology import default_topology
-from lab.worlds.services.world import Seconds
+from lab.worlds.services.world import WorldSeconds
 from shared.policy.weights import WeightsFile
 
 Arrays = Mapping[str, NDArray[np.float32]]
@@ -79,7 +79,7 @@ def _strength(scenario: str, mixed: float) -> float:
     return intensity_of(scenario) if scenario in SCENARIOS else 0.0
 
 
-def team_reward(seconds: Seconds, first: int, prices: Prices) -> float:
+def team_reward(seconds: WorldSeconds, first: int, prices: Prices) -> float:
     """What everybody earns for the seconds from ``first`` on."""
     offered = sum(seconds.offered[first:])
     success = sum(seconds.answered[first:]) / offered if offered > 0 else 1.0

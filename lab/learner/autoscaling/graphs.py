@@ -2,7 +2,7 @@
 
 Each has the default's services and calls; a replica of each service answers from half to twice as much, uses from
 three fifths to all of its cpu request when it is full, and starts in half to twice the time. The load of an episode
-is drawn for what the graph answers (``Topology.capacity``), so that it fits.
+is drawn for what the graph answers (``ServiceGraph.capacity``), so that it fits.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from math import exp, log
 import msgspec
 import numpy as np
 
-from lab.worlds.services.topology import Service, Topology, default_topology
+from lab.worlds.services.topology import GraphService, ServiceGraph, default_topology
 
 GRAPH_STREAM = 33
 
 
-def drawn_graph(seed: int, number: int) -> Topology:
+def drawn_graph(seed: int, number: int) -> ServiceGraph:
     """The graph of an episode."""
     rng = np.random.default_rng([seed, GRAPH_STREAM, number])
     default = default_topology()
@@ -25,7 +25,7 @@ def drawn_graph(seed: int, number: int) -> Topology:
     return msgspec.structs.replace(default, name=f"drawn-{number}", services=services)
 
 
-def _drawn_service(one: Service, rng: np.random.Generator) -> Service:
+def _drawn_service(one: GraphService, rng: np.random.Generator) -> GraphService:
     def times() -> float:
         return exp(rng.uniform(-log(2.0), log(2.0)))
 

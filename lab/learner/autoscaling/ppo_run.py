@@ -15,7 +15,7 @@ from lab.algorithms.descent import descend
 from lab.learner.autoscaling.rounds import RoundSettings, RoundsRun
 
 
-class PpoSettings(RoundSettings, Protocol):
+class ScalingPpoSettings(RoundSettings, Protocol):
     """What such a run asks of its settings."""
 
     @property
@@ -48,10 +48,10 @@ class Rewarded(Protocol):
 Episode = TypeVar("Episode", bound=Rewarded)
 
 
-class PpoRun(RoundsRun, Generic[Episode]):
+class ScalingPpoRun(RoundsRun, Generic[Episode]):
     """A run of rounds. ``networks``: what one optimiser moves, by the names in a checkpoint; ``name``: in messages."""
 
-    settings: PpoSettings
+    settings: ScalingPpoSettings
 
     def __init__(self, name: str, seed: int, networks: Mapping[str, nn.Module], learning_rate: float) -> None:
         self._name, self._networks = f"{name} seed {seed}", networks

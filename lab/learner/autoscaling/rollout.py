@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lab.autoscaling.episode import Setup
 from lab.learner.autoscaling.episodes import Prices, team_reward
-from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import STEPS, Floats
 from shared.autoscaling.networks.karma import Eyes
 from shared.autoscaling.roles.organisation import Organisation
@@ -24,7 +24,7 @@ ACTION_STREAM = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class ScalingRollout:
     """An episode as arrays. Leading axes [decisions, agents]: features, masks, action taken (index), its log
     probability, reward; ``taught`` the action (index) that comes nearest to the rule."""
 
@@ -42,8 +42,8 @@ def play(
     params: Mapping[str, NDArray[np.float32]] | None,
     organisation: Organisation,
     prices: Prices,
-    agents: Agents = Agents.MULTI,
-) -> Rollout:
+    agents: KarmaAgents = KarmaAgents.MULTI,
+) -> ScalingRollout:
     """Play the episode of ``seed``; ``params`` None: by the rule by demand, as far as roles and steps let it."""
     world, eyes = setup.world(seed), Eyes(organisation)
     rng = np.random.default_rng([seed, ACTION_STREAM])
@@ -75,13 +75,13 @@ def play(
         log_all.append(log_p)
         taught_all.append(taught)
         rewards_all.append(agents.shared(own) + team_reward(world.seconds, first, prices))
-    return Rollout(
+    return ScalingRollout(
         np.array(rows_all), np.array(masks_all), np.array(taken_all), np.array(log_all), np.array(rewards_all),
         np.array(taught_all),
     )  # fmt: skip
 
 
-def _taught(eyes: Eyes, masks: NDArray[np.bool_], agents: Agents) -> NDArray[np.int64]:
+def _taught(eyes: Eyes, masks: NDArray[np.bool_], agents: KarmaAgents) -> NDArray[np.int64]:
     """The allowed action [agents] that comes nearest to what the rule wants; of one agent, by the most replicas."""
     gaps = np.array([[float(eyes.targets[name] - one.replicas)] for name, one in eyes.signals.items()])
     nearer = np.abs(gaps) - np.abs(np.array(STEPS)[None, :] - gaps) - np.where(masks, 0.0, 100.0)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from lab.autoscaling.episode import Setup
 from lab.learner.autoscaling.episodes import EPISODES_OF_A_SEED, Best, validation_setup
-from lab.learner.training.runner import Report
+from lab.learner.training.runner import TrainingReport
 from lab.workers import Workers
 from shared.errors import ConfigError
 from shared.policy.weights import WeightsFile
@@ -62,7 +62,7 @@ class RoundsRun(ABC):
         """Whether all rounds are done."""
         return self.rounds >= self.length
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Round by round to the end; stop at any report and go on later."""
         s = self.settings
         if not self.rounds:
@@ -71,11 +71,13 @@ class RoundsRun(ABC):
             scalars = self.play_and_learn()
             self.rounds += 1
             if self.rounds % s.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
+                yield TrainingReport(self.rounds, scalars)
                 continue
             figures = self.best.judge(self.judged(), validation_setup(s.strength, self.world), self.workers)
             scalars |= {f"validation/{name}": value for name, value in figures.items()}
-            yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
+            yield TrainingReport(
+                self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %"
+            )
 
     def begin(self) -> None:  # noqa: B027  most runs begin with nothing
         """What comes before the first round."""

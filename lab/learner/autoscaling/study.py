@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lab.autoscaling.episode import Setup
-from lab.learner.autoscaling.training import KarmaRun, KarmaSettings
+from lab.learner.autoscaling.training import KarmaRun, KarmaRunSettings
 from lab.workers import Workers
 from shared.errors import ConfigError
 
@@ -27,8 +27,8 @@ LOOKED_FOR = ("learning_rate", "entropy", "discount", "trace", "epochs")
 
 
 def chosen_settings(
-    settings: KarmaSettings, trials: int, out: Path, workers: Workers, *, world: Setup
-) -> KarmaSettings:
+    settings: KarmaRunSettings, trials: int, out: Path, workers: Workers, *, world: Setup
+) -> KarmaRunSettings:
     """``settings`` with what the best of so many trials in ``world`` had; those that are in ``out`` already count.
 
     ``ConfigError``: Optuna is not installed.
@@ -57,7 +57,7 @@ def chosen_settings(
     return replace(settings, **{name: study.best_params[name] for name in LOOKED_FOR})
 
 
-def proposed(settings: KarmaSettings, trial: optuna.Trial) -> KarmaSettings:
+def proposed(settings: KarmaRunSettings, trial: optuna.Trial) -> KarmaRunSettings:
     """``settings`` for a trial: short, with what it proposes."""
     return replace(
         settings,
@@ -70,7 +70,7 @@ def proposed(settings: KarmaSettings, trial: optuna.Trial) -> KarmaSettings:
     )
 
 
-def _score(settings: KarmaSettings, workers: Workers, world: Setup) -> float:
+def _score(settings: KarmaRunSettings, workers: Workers, world: Setup) -> float:
     run = KarmaRun(settings, workers, world=world)
     for _ in run.run():
         pass

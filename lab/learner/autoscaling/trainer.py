@@ -22,15 +22,15 @@ from lab.learner.autoscaling.training import (
     IMITATION,
     ROUNDS,
     KarmaRun,
-    KarmaSettings,
+    KarmaRunSettings,
     envelope_of,
 )
 from lab.learner.training.run_files import ending_by_signal, write_weights
-from lab.learner.training.runner import Run, TrainRequest, Variant, train_seeds, trained_as
+from lab.learner.training.runner import TrainingRun, TrainRequest, Variant, train_seeds, trained_as
 from lab.workers import Workers
 from lab.worlds.learned.world import check_graph
 from shared.autoscaling.networks import aware, dqn, karma
-from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.roles.organisation import BINDINGS
 from shared.errors import ConfigError
 from shared.policy.weights import WeightsFile
@@ -46,7 +46,7 @@ LIMITS = [
 BASELINE_LIMITS = ["a baseline to compare with, trained on the twin's own loads", "for graphs of four services alone"]
 
 
-class ScalerRun(Run, Protocol):
+class ScalerRun(TrainingRun, Protocol):
     """A run that keeps its best weights."""
 
     best: Best
@@ -95,7 +95,7 @@ def train_karma(request: TrainRequest) -> None:
     name = settings[0].policy
     click.echo(f"{name}: playing {ENVELOPE_EPISODES} episodes for the range of each input", err=True)
     known = envelope_of(chosen, chosen.weights(version=1))
-    limits = LIMITS if settings[0].agents == Agents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
+    limits = LIMITS if settings[0].agents == KarmaAgents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
     _write(request, name, finished, limits, data=data, envelope=known)
 
 
@@ -109,14 +109,14 @@ def train_baseline(request: TrainRequest) -> None:
     _write(request, request.policy, finished, kind.limits)
 
 
-def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None) -> KarmaSettings:
+def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None) -> KarmaRunSettings:
     """What a variant of ``karma`` is trained with. Raises ``ConfigError`` for a choice that is not there."""
-    agents = variant.agents or (Agents.SINGLE if policy == karma.SINGLE else Agents.MULTI)
-    if policy == karma.SINGLE and agents != Agents.SINGLE:
+    agents = variant.agents or (KarmaAgents.SINGLE if policy == karma.SINGLE else KarmaAgents.MULTI)
+    if policy == karma.SINGLE and agents != KarmaAgents.SINGLE:
         raise ConfigError(f"--agents: {policy} is one agent; train {karma.NAME} for {agents}")
     binding = variant.roles or BINDINGS[0]
     missions = binding != "none" if not variant.missions else variant.missions == "on"
-    settings = KarmaSettings(
+    settings = KarmaRunSettings(
         seed, rounds or ROUNDS, agents=agents, binding=binding, missions=missions, start=variant.start or IMITATION
     )
     return replace(settings, seconds=int(variant.episode_seconds)) if variant.episode_seconds else settings

@@ -35,13 +35,13 @@ from lab.learner.autoscaling.episodes import (
     default_world,
     training_setup,
 )
-from lab.learner.autoscaling.ppo_run import PpoRun
-from lab.learner.autoscaling.rollout import Rollout, play
+from lab.learner.autoscaling.ppo_run import ScalingPpoRun
+from lab.learner.autoscaling.rollout import ScalingRollout, play
 from lab.learner.autoscaling.rounds import check_rounds
 from lab.learner.marl.networks import LinearStack
 from lab.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from lab.workers import Workers
-from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import Organisation, organisation_of
@@ -54,7 +54,7 @@ IMITATION, SCRATCH = "imitation", "scratch"
 
 
 @dataclass(frozen=True, slots=True)
-class KarmaSettings:
+class KarmaRunSettings:
     """One run."""
 
     seed: int = FIRST_TRAINING_SEED
@@ -79,7 +79,7 @@ class KarmaSettings:
     """Of the mixed scenario (``episodes``)."""
     seconds: int = 1800
     """Of an episode of training; validation is always whole."""
-    agents: str = Agents.MULTI
+    agents: str = KarmaAgents.MULTI
     """multi: one for each service; single: one for the graph."""
     binding: str = "hard"
     """hard, soft, or none: no roles."""
@@ -108,7 +108,7 @@ class KarmaSettings:
     @property
     def policy(self) -> str:
         """Whose weights come out."""
-        return NAMES[Agents(self.agents)]
+        return NAMES[KarmaAgents(self.agents)]
 
     def as_json(self) -> Mapping[str, Any]:
         """JSON values, for a checkpoint's digest and the card; ``files`` where there are any."""
@@ -118,16 +118,18 @@ class KarmaSettings:
         return found
 
 
-class KarmaRun(PpoRun[Rollout]):
+class KarmaRun(ScalingPpoRun[ScalingRollout]):
     """One training run and all its state. ``world``: what it is trained and validated in."""
 
-    settings: KarmaSettings
+    settings: KarmaRunSettings
 
-    def __init__(self, settings: KarmaSettings, workers: Workers | None = None, *, world: Setup | None = None) -> None:
+    def __init__(
+        self, settings: KarmaRunSettings, workers: Workers | None = None, *, world: Setup | None = None
+    ) -> None:
         self.settings = settings
-        self.agents = Agents(settings.agents)
+        self.agents = KarmaAgents(settings.agents)
         self.world = world or default_world()
-        side_by_side = 1 if self.agents is Agents.MULTI else len(self.world.topology.services)
+        side_by_side = 1 if self.agents is KarmaAgents.MULTI else len(self.world.topology.services)
         inputs, actions = side_by_side * len(FEATURES), side_by_side * len(STEPS)
         self.actor = LinearStack((inputs, *settings.hidden, actions), seed=settings.seed)
         self.critic = LinearStack((2 * inputs, *settings.hidden, 1), seed=settings.seed + 1)
@@ -160,7 +162,7 @@ class KarmaRun(PpoRun[Rollout]):
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best.arrays, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
-    def play(self, first: int, count: int, *, taught: bool = False) -> list[Rollout]:
+    def play(self, first: int, count: int, *, taught: bool = False) -> list[ScalingRollout]:
         """The training episodes from ``first`` on; ``taught``: by the rule by demand."""
         s = self.settings
         params = None if taught else self.actor.arrays()
@@ -184,7 +186,7 @@ class KarmaRun(PpoRun[Rollout]):
                 logits = self.actor(rows[at]).masked_fill(~masks[at], FORBIDDEN)
                 self.descend(torch.nn.functional.cross_entropy(logits, taught[at]))
 
-    def learn(self, played: list[Rollout]) -> dict[str, float]:
+    def learn(self, played: list[ScalingRollout]) -> dict[str, float]:
         """Epochs of clipped updates."""
         s = self.settings
         values = [self._values(one.rows) for one in played]
@@ -214,8 +216,8 @@ class KarmaRun(PpoRun[Rollout]):
 
 
 def _play_one(
-    job: tuple[Setup, int, Arrays | None, Organisation, Prices, Agents],
-) -> Rollout:
+    job: tuple[Setup, int, Arrays | None, Organisation, Prices, KarmaAgents],
+) -> ScalingRollout:
     return play(*job)
 
 
@@ -223,7 +225,7 @@ def envelope_of(run: KarmaRun, weights: WeightsFile) -> dict[str, tuple[float, f
     """The envelope of ``weights``, on the first episodes that ``run`` trains on."""
     numbers = range(ENVELOPE_EPISODES)
     episodes = [(run.setup(number), run.settings.seed * EPISODES_OF_A_SEED + number) for number in numbers]
-    policy = KarmaPolicy if run.agents is Agents.MULTI else SinglePolicy
+    policy = KarmaPolicy if run.agents is KarmaAgents.MULTI else SinglePolicy
     return envelope(policy(weights=weights, organisation=run.organisation), episodes)
 
 

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from lab.algorithms.descent import descend
 from lab.learner.marl.networks import Arrays, LinearStack
-from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from lab.learner.training.runner import FIRST_TRAINING_SEED, TrainingReport, check_seed
 from lab.worlds.learned import encoding as code
 from lab.worlds.learned.fitting import lesson_of
 from lab.worlds.learned.model import LearnedTwin
-from lab.worlds.learned.series import Series
-from lab.worlds.services.topology import Topology
+from lab.worlds.learned.series import RecordedSeries
+from lab.worlds.services.topology import ServiceGraph
 from shared.errors import ConfigError
 
 NAME = "services-twin"
@@ -62,7 +62,7 @@ class TwinRun:
 
     unit = "epochs"
 
-    def __init__(self, settings: TwinSettings, series: Series, topology: Topology) -> None:
+    def __init__(self, settings: TwinSettings, series: RecordedSeries, topology: ServiceGraph) -> None:
         if series.transitions < FEWEST:
             raise ConfigError(
                 f"--series: {series.transitions} steps are too few to learn from; record at least {FEWEST}"
@@ -93,7 +93,7 @@ class TwinRun:
         """Whether all epochs are done."""
         return self.done >= self.settings.epochs
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Epoch by epoch to the end; stop at any report and go on later."""
         s = self.settings
         while not self.finished:
@@ -105,7 +105,7 @@ class TwinRun:
             self.done += 1
             if held < self.best_loss:
                 self.best_loss, self.best = held, self.networks.arrays()
-            yield Report(
+            yield TrainingReport(
                 self.done, {"train/loss": loss, "validation/loss": held}, f"held-out loss {held:.4f} nats per class"
             )
 

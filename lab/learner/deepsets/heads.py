@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lab.algorithms.descent import UpdateStats
-from lab.algorithms.dqn import QUANTILES, DqnLearner, DqnSettings, quantile_loss
+from lab.algorithms.dqn import QUANTILES, DqnLearner, DqnLearnerSettings, quantile_loss
 from lab.learner.deepsets.network import DeepSetsQ
 
 Head = Literal["", "quantile"]
@@ -72,7 +72,7 @@ class QuantileLearner(DqnLearner):
 
 
 def learner_of(
-    head: Head, sizes: tuple[int, ...], settings: DqnSettings, seed: int, begin: Mapping[str, Any] | None = None
+    head: Head, sizes: tuple[int, ...], settings: DqnLearnerSettings, seed: int, begin: Mapping[str, Any] | None = None
 ) -> tuple[DqnLearner, DeepSetsQ]:
     """The learner, and its online network. ``sizes``: features and hidden layers; ``begin``: exported arrays of the
     plain network."""

@@ -18,7 +18,7 @@ from lab.environments.own_reward import OwnReward
 from lab.learner.deepsets.network import ABSENT, DeepSetsQ
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import Arrays, PlacementRun, first_of, observe
-from lab.learner.training.runner import Report
+from lab.learner.training.runner import TrainingReport
 from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.deepsets.features import FEATURE_COUNT
 
@@ -62,7 +62,7 @@ class PpoRun(PlacementRun):
         self._learner = PpoLearner(self.actor, critic, settings.ppo or PpoSettings())
         self._rng = np.random.default_rng((settings.seed, 3))
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Roll-out by roll-out to the end; stop at any report and go on later."""
         if (first := self.begin()) is not None:
             yield first

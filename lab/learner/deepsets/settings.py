@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from lab.algorithms.dqn import DqnSettings
+from lab.algorithms.dqn import DqnLearnerSettings
 from lab.algorithms.ppo import PpoSettings
 from lab.learner.deepsets.heads import Head
 from lab.learner.training.dqn_run import DqnRunSettings
@@ -47,7 +47,7 @@ class DeepSetsSettings(DqnRunSettings):
     replay_capacity: int = 50_000
     validate_every: int = 5_000
     """Placements between validations; the best validated weights are kept."""
-    dqn: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=64, target_period=200))
+    dqn: DqnLearnerSettings = field(default_factory=lambda: DqnLearnerSettings(batch_size=64, target_period=200))
     final_learning_rate: float = 1e-5
     """Adam's step falls on a straight line to this."""
     warm_up: str = ""

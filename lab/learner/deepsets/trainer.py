@@ -16,7 +16,7 @@ from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings, learning_by, settings_for, settings_on
 from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from lab.learner.deepsets.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, write_kept
+from lab.learner.training.captured import CapturedFile, captured, write_kept
 from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
@@ -75,14 +75,14 @@ def train_deep_sets(request: TrainRequest) -> None:
     )
 
 
-def _settings(request: TrainRequest, seed: int, found: Captured | None) -> DeepSetsSettings:
+def _settings(request: TrainRequest, seed: int, found: CapturedFile | None) -> DeepSetsSettings:
     if found is not None:
         return settings_on(request.policy, seed, request.steps, cluster=found.digest, algorithm=request.algorithm)
     return learning_by(settings_for(request.policy, seed, request.steps), request.algorithm)
 
 
 def _write_on_cluster(
-    request: TrainRequest, found: Captured, finished: Sequence[DeepSetsRun | PpoRun], best: DeepSetsRun | PpoRun
+    request: TrainRequest, found: CapturedFile, finished: Sequence[DeepSetsRun | PpoRun], best: DeepSetsRun | PpoRun
 ) -> None:
     """Weights and card of the best run on a captured cluster, beside what the shipped weights are worth there."""
     ours = shipped(request.policy)

@@ -21,7 +21,7 @@ from lab.algorithms.descent import UpdateStats
 from lab.algorithms.dqn import epsilon_greedy
 from lab.environments.own_reward import OwnReward
 from lab.environments.placement import PlacementEnv, Scenario
-from lab.environments.placement_rewards import REWARDS, Reward, Worth, place_and_judge
+from lab.environments.placement_rewards import REWARDS, Reward, RewardWorth, place_and_judge
 from lab.environments.placement_scenarios import (
     MOST_TRAINING_NODES,
     TRAINING_DECISIONS,
@@ -34,8 +34,8 @@ from lab.learner.deepsets.heads import learner_of
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import transition_fields
-from lab.learner.training.runner import Report
-from lab.worlds.placement.captured_cluster import CapturedCluster, Drawn
+from lab.learner.training.runner import TrainingReport
+from lab.worlds.placement.captured_cluster import CapturedCluster, DrawnEpisode
 from lab.worlds.placement.captured_placement import COSTS, CapturedPlacement, costs_of, judged
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
@@ -97,33 +97,35 @@ class PlacementRun:
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
-    def report(self, before: int, scalars: dict[str, float], export: Callable[[], Arrays]) -> Report:
+    def report(self, before: int, scalars: dict[str, float], export: Callable[[], Arrays]) -> TrainingReport:
         """After the placements from ``before`` on; where a validation is due, the weights are kept if they are the best
         so far."""
         due = self.settings.validate_every
         if before // due == self.decisions // due and not self.finished:
-            return Report(self.decisions, scalars)
+            return TrainingReport(self.decisions, scalars)
         arrays = export()
         regret = self.validated(arrays)
         if regret < self.best_regret:
             self.best_regret, self.best = regret, arrays
         if self._own is not None:
             scalars["validation/reward"] = -regret
-            return Report(self.decisions, scalars, f"validation reward {-regret:.4f}")
+            return TrainingReport(self.decisions, scalars, f"validation reward {-regret:.4f}")
         if self.cluster is not None:
             scalars["validation/cost"] = regret
-            return Report(self.decisions, scalars, f"{COSTS[self.settings.policy]} on the days held back {regret:.4f}")
+            return TrainingReport(
+                self.decisions, scalars, f"{COSTS[self.settings.policy]} on the days held back {regret:.4f}"
+            )
         scalars["validation/regret"] = regret
-        return Report(self.decisions, scalars, f"validation regret {regret:.4f}")
+        return TrainingReport(self.decisions, scalars, f"validation regret {regret:.4f}")
 
-    def begin(self) -> Report | None:
+    def begin(self) -> TrainingReport | None:
         """On a captured cluster what has to be beaten is the best so far."""
         if self.cluster is None or self.decisions:
             return None
         self.best = first_of(self.settings, self._first)
         self.best_regret = self.validated(self.best)
         told = f"{COSTS[self.settings.policy]} on the days held back {self.best_regret:.4f} at first"
-        return Report(0, {"validation/cost": self.best_regret}, told)
+        return TrainingReport(0, {"validation/cost": self.best_regret}, told)
 
     def validated(self, arrays: Arrays) -> float:
         """What these weights are worth on what they do not learn from; lower is better."""
@@ -136,7 +138,7 @@ class PlacementRun:
         return costs_of(policy_of(self.settings.policy, arrays), self.settings.policy, self._held_back)
 
     @cached_property
-    def _held_back(self) -> list[Drawn]:
+    def _held_back(self) -> list[DrawnEpisode]:
         assert self.cluster is not None
         return self.cluster.validation(episodes=VALIDATED, arrivals=ARRIVALS, most_nodes=MOST_VALIDATED_NODES)
 
@@ -149,7 +151,7 @@ class PlacementRun:
         drawn = self.cluster.drawn(rng, arrivals=TRAINING_DECISIONS, most_nodes=MOST_TRAINING_NODES)
         return CapturedPlacement(drawn, int(rng.integers(2**31)))
 
-    def place(self, env: PlacementEnv | CapturedPlacement, row: int) -> Worth:
+    def place(self, env: PlacementEnv | CapturedPlacement, row: int) -> RewardWorth:
         """Place the pod, and what that was worth."""
         if self._own is not None:
             self._own.judged = self.decisions
@@ -189,7 +191,7 @@ class DeepSetsRun(PlacementRun, DqnRun):
             settings.dqn.learning_rate, settings.final_learning_rate, settings.learning_starts, settings.decisions
         )
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Episode by episode to the end; stop at any report and go on later."""
         if (first := self.begin()) is not None:
             yield first

@@ -22,7 +22,7 @@ from lab.algorithms.imitation import (
 )
 from lab.environments.placement_rewards import REWARDS, place_and_judge
 from lab.environments.placement_scenarios import MOST_TRAINING_NODES
-from lab.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
+from lab.evaluation.decisions import Example, RecordedDecisions, collect, from_history, taught_by
 from lab.learner.deepsets.network import DeepSetsQ
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings
@@ -38,7 +38,7 @@ EPISODES = 40
 CALIBRATION_EPISODES = 20
 
 
-def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> Decisions:
+def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> RecordedDecisions:
     """The examples of ``source``: ``kube-default`` or a twin file. Raises ``ConfigError`` naming what is wrong."""
     rng = np.random.default_rng((settings.seed, 5))
     examples = (
@@ -84,7 +84,7 @@ def worth(settings: DeepSetsSettings) -> tuple[float, float]:
     return float(np.mean(taught)) * scale / (1 - settings.discount), float(np.std(random)) * scale
 
 
-def calibrate(network: DeepSetsQ, decisions: Decisions, *, level: float, spread: float) -> None:
+def calibrate(network: DeepSetsQ, decisions: RecordedDecisions, *, level: float, spread: float) -> None:
     """Scale and shift the last layer: the mean Q over ``decisions`` becomes ``level``, their mean deviation ``spread``.
 
     The ranking stays as it was (``scale_to``).

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lab.learner.frag.kernel import FGD, LEARNED, WIDTH, episode
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.policy.frag.features import FEATURES, FragFeatures, model_share
-from shared.policy.frag.fragmentation import Demand, typical_demand
+from shared.policy.frag.fragmentation import TypicalDemand, typical_demand
 from shared.policy.frag.value import HIDDEN, PRICES, STEP
 from shared.policy.rehearsal.submission import NAMES_STREAM, GpuNodes, GpuPods, generator, pods_of, submission
 
@@ -29,14 +29,14 @@ CPU_ONLY, SHARE, ONE, SEVERAL = range(4)
 MIXES = ("share", "several", "model", "cpu", "all")
 
 
-class Case:
+class FragCase:
     """Pods and nodes ready to be played. ``prices``: of ``frag_value``; training learns without (``UNPRICED``)."""
 
     def __init__(self, nodes: GpuNodes, pods: GpuPods, prices: tuple[float, float] = PRICES) -> None:
         if nodes.states.free.shape[1] > WIDTH:
             raise ValueError(f"training knows nodes of up to {WIDTH} devices")
         self.nodes, self.pods = nodes, pods
-        self.demand: Demand = typical_demand(pods.classes, pods.counts)
+        self.demand: TypicalDemand = typical_demand(pods.classes, pods.counts)
         self.features = FragFeatures(self.demand, model_share(nodes.states))
         self.classes = np.array([(r.cpu, r.memory, r.devices, r.milli, r.models) for r in pods.classes], np.int64)
         d = self.demand
@@ -86,7 +86,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class RequestPools:
     """Requests to draw from, by kind, and the demand of the list they vary."""
 
     by_kind: tuple[tuple[GpuRequest, ...], ...]
@@ -103,7 +103,7 @@ def kind_of(request: GpuRequest) -> int:
     return CPU_ONLY if not request.devices else SEVERAL if request.devices > 1 else SHARE if request.shared else ONE
 
 
-def pools_of(lists: Mapping[str, GpuPods]) -> Pools:
+def pools_of(lists: Mapping[str, GpuPods]) -> RequestPools:
     """Pools of the list called ``default``, with the several-device pods and the model sets of all lists."""
     base = lists["default"]
     requests = [base.classes[which] for which in base.of.tolist()]
@@ -122,12 +122,14 @@ def pools_of(lists: Mapping[str, GpuPods]) -> Pools:
     asked = [sum(request.gpu for request in requests if kind_of(request) == kind) for kind in (SHARE, ONE, SEVERAL)]
     total = sum(asked)
     share, one, several = (amount / total for amount in asked)
-    return Pools(
+    return RequestPools(
         tuple(tuple(kind) for kind in by_kind), len(by_kind[CPU_ONLY]), total, (share, one, several), tuple(masks)
     )
 
 
-def variant(pools: Pools, rng: np.random.Generator, mix: str | None = None, amount: float | None = None) -> GpuPods:
+def variant(
+    pools: RequestPools, rng: np.random.Generator, mix: str | None = None, amount: float | None = None
+) -> GpuPods:
     """A pod list with another mix; ``mix`` and ``amount`` None: drawn.
 
     ``share``, ``several``: their share of the GPU demand; ``model``: share of GPU pods that name one; ``cpu``: CPU-only

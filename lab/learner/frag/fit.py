@@ -24,7 +24,7 @@ LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class FragExperience:
     """``x`` float32 ``[rows, features]``, ``idle`` and ``end`` float32 ``[rows]`` in GPUs."""
 
     x: NDArray[np.float32]
@@ -32,16 +32,16 @@ class Experience:
     end: NDArray[np.float32]
 
 
-def concatenate(parts: list[Experience]) -> Experience:
+def concatenate(parts: list[FragExperience]) -> FragExperience:
     """All rows of ``parts``."""
-    return Experience(
+    return FragExperience(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.idle for part in parts]),
         np.concatenate([part.end for part in parts]),
     )
 
 
-def fit(seen: Experience, weights: Floats | None, *, updates: int, seed: int) -> tuple[Floats, float]:
+def fit(seen: FragExperience, weights: Floats | None, *, updates: int, seed: int) -> tuple[Floats, float]:
     """Weights after ``updates`` steps of Adam, and the mean squared error over that of the mean.
 
     ``weights``: where to start, in the kernel's order (per layer w [in, out] by row, then b); None: torch's initial.

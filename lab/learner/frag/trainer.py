@@ -12,8 +12,8 @@ import click
 from lab.learner.frag.captured import lists_of
 from lab.learner.frag.fit import arrays_of
 from lab.learner.frag.kernel_value import NUMBA
-from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, Settings, shipped_weights
-from lab.learner.training.captured import Captured, captured, write_kept
+from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, FragSettings, shipped_weights
+from lab.learner.training.captured import CapturedFile, captured, write_kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
@@ -43,12 +43,12 @@ def train_frag(request: TrainRequest) -> None:
     if request.warm_up:
         raise ConfigError(f"--warm-up: {request.policy} always begins with FGD's episodes; leave it out")
     if found is None:
-        settings = [Settings(seed, request.steps or STEPS) for seed in request.seeds]
+        settings = [FragSettings(seed, request.steps or STEPS) for seed in request.seeds]
         nodes, lists = read_lists(data_folder())
         held_back = None
     else:
         settings = [
-            Settings(
+            FragSettings(
                 seed,
                 request.steps or CLUSTER_STEPS,
                 episodes=CLUSTER_EPISODES,
@@ -69,7 +69,7 @@ def train_frag(request: TrainRequest) -> None:
     write_best(request, best, found)
 
 
-def write_best(request: TrainRequest, run: FragRun, found: Captured | None = None) -> None:
+def write_best(request: TrainRequest, run: FragRun, found: CapturedFile | None = None) -> None:
     """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
     assert run.best is not None
     assert run.best_validation is not None

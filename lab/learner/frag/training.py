@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.learner.frag.cases import Case, Pools, part_of, pools_of, variant
-from lab.learner.frag.fit import Experience, concatenate, fit, flat
+from lab.learner.frag.cases import FragCase, RequestPools, part_of, pools_of, variant
+from lab.learner.frag.fit import FragExperience, concatenate, fit, flat
 from lab.learner.frag.search import Search
-from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from lab.learner.training.runner import FIRST_TRAINING_SEED, TrainingReport, check_seed
 from shared.policy.frag.value import NAME, UNPRICED
 from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 from shared.policy.weights import shipped
@@ -51,7 +51,7 @@ HELD_BACK_SEEDS = range(500, 510)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FragSettings:
     """What decides a run. ``seed`` >= 1000; ``steps`` of the search."""
 
     seed: int = FIRST_TRAINING_SEED
@@ -96,7 +96,7 @@ class FragRun:
 
     nodes: GpuNodes
     lists: Mapping[str, GpuPods]
-    settings: Settings
+    settings: FragSettings
     held_back: GpuPods | None = None
     """Of a captured cluster, what its weights are judged by, and those shipped have to be beaten; None: variants."""
     first: Floats | None = None
@@ -105,8 +105,8 @@ class FragRun:
     best: Floats | None = None
     best_validation: Validation | None = None
     best_step: int = 0
-    _pools: Pools | None = field(init=False)
-    _checks: dict[str, Case] = field(init=False)
+    _pools: RequestPools | None = field(init=False)
+    _checks: dict[str, FragCase] = field(init=False)
     _fgd: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class FragRun:
         if self.held_back is None:
             self._checks = check_cases(self.nodes, self.lists, UNPRICED)
         else:
-            self._checks = {HELD_BACK: Case(self.nodes, self.held_back, UNPRICED)}
+            self._checks = {HELD_BACK: FragCase(self.nodes, self.held_back, UNPRICED)}
         self._fgd = {name: _mean(case, None) for name, case in self._checks.items()}
 
     @property
@@ -132,7 +132,7 @@ class FragRun:
         """Whether the search has made all its steps."""
         return self.search is not None and self.search.steps >= self.settings.steps
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Go on to the end; a report after each round and each step."""
         if self.search is None and self.first is not None:
             self.search = Search(self.first, self.settings.seed)
@@ -161,7 +161,7 @@ class FragRun:
         """Percent of the GPUs that nobody holds in the end, of the days held back, by seed, with the prices that the
         policy has in service."""
         assert self.held_back is not None
-        case = Case(self.nodes, self.held_back)
+        case = FragCase(self.nodes, self.held_back)
         return [100.0 - case.play(weights, seed) for seed in HELD_BACK_SEEDS]
 
     def shipped_figures(self) -> dict[str, tuple[float, float]]:
@@ -169,7 +169,7 @@ class FragRun:
         assert self.best is not None
         found: dict[str, tuple[float, float]] = {}
         for name, case in self._checks.items():
-            priced = Case(case.nodes, case.pods)
+            priced = FragCase(case.nodes, case.pods)
             late, early = np.mean([priced.play_both(self.best, seed) for seed in VALIDATION_SEEDS], 0).tolist()
             found[name] = (late, early)
         return found
@@ -186,16 +186,16 @@ class FragRun:
         self.best, self.best_step = np.asarray(state["best"]), int(state["best_step"])
         self.best_validation = self.validate(self.best)
 
-    def _rounds(self) -> Iterator[tuple[Report, Floats]]:
+    def _rounds(self) -> Iterator[tuple[TrainingReport, Floats]]:
         rng = np.random.default_rng([self.settings.seed, 1])
         weights: Floats | None = None
-        kept: list[Experience] = []
+        kept: list[FragExperience] = []
         for number in range(self.settings.rounds):
-            parts: list[Experience] = []
+            parts: list[FragExperience] = []
             for _ in range(self.settings.episodes):
                 case, seed = self._case(rng, 0.5, ROUND_PARTS), int(rng.integers(FIRST_TRAINING_SEED, LAST_SEED))
                 x, idle, end = case.learn(weights, seed, float(rng.choice(EXPLORE)))
-                parts.append(Experience(x.astype(np.float32), idle.astype(np.float32), end.astype(np.float32)))
+                parts.append(FragExperience(x.astype(np.float32), idle.astype(np.float32), end.astype(np.float32)))
             kept = [*kept, concatenate(parts)][-KEPT_ROUNDS:]
             weights, error = fit(concatenate(kept), weights, updates=self.settings.updates, seed=self.settings.seed)
             step = number - self.settings.rounds + 1
@@ -203,19 +203,19 @@ class FragRun:
             scalars = {"train/relative_error": error, "train/rows": float(sum(len(part.x) for part in kept))}
             yield self._report(step, scalars, found), weights
 
-    def _report(self, step: int, scalars: dict[str, float], found: Validation | None) -> Report:
+    def _report(self, step: int, scalars: dict[str, float], found: Validation | None) -> TrainingReport:
         if found is None:
-            return Report(step, scalars)
+            return TrainingReport(step, scalars)
         validated = f"{found.gain:+.3f} points over FGD on validation"
-        return Report(step, scalars | found.scalars(), validated, saveable=self.search is not None)
+        return TrainingReport(step, scalars | found.scalars(), validated, saveable=self.search is not None)
 
-    def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> Case:
+    def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> FragCase:
         names = sorted(self.lists)
         if self._pools is None or rng.random() < given:
             pods = self.lists[names[rng.integers(len(names))]]
         else:
             pods = variant(self._pools, rng)
-        return Case(part_of(self.nodes, float(rng.choice(parts)), rng), pods, UNPRICED)
+        return FragCase(part_of(self.nodes, float(rng.choice(parts)), rng), pods, UNPRICED)
 
     def _draw(self, rng: np.random.Generator) -> Callable[[Floats], float]:
         case, seed = self._case(rng, GIVEN_SHARE, SEARCH_PARTS), int(rng.integers(FIRST_TRAINING_SEED, LAST_SEED))
@@ -236,16 +236,16 @@ class FragRun:
         return found
 
 
-def check_cases(nodes: GpuNodes, lists: Mapping[str, GpuPods], prices: tuple[float, float]) -> dict[str, Case]:
+def check_cases(nodes: GpuNodes, lists: Mapping[str, GpuPods], prices: tuple[float, float]) -> dict[str, FragCase]:
     """What weights are judged on, by name: the given traces and four fixed variants of them, on all nodes."""
-    cases = {name: Case(nodes, pods, prices) for name, pods in lists.items()}
+    cases = {name: FragCase(nodes, pods, prices) for name, pods in lists.items()}
     pools, rng = pools_of(lists), np.random.default_rng(VARIANT_SEED)
     for name, mix, amount in VARIANTS:
-        cases[name] = Case(nodes, variant(pools, rng, mix, amount), prices)
+        cases[name] = FragCase(nodes, variant(pools, rng, mix, amount), prices)
     return cases
 
 
-def _mean(case: Case, weights: Floats | None) -> float:
+def _mean(case: FragCase, weights: Floats | None) -> float:
     return float(np.mean([case.play(weights, seed) for seed in VALIDATION_SEEDS]))
 
 

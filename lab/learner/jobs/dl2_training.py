@@ -26,10 +26,10 @@ from lab.algorithms.ppo import FORBIDDEN, entropy_of, masked, normalised, surrog
 from lab.jobs.twin_a import GAP_S, JOBS, NODES
 from lab.jobs.twin_a import KINDS as MODELS
 from lab.learner.jobs.networks import JobsCritic, JobsNetwork
-from lab.learner.jobs.rollout import Credit, Plays, Rollout, play
+from lab.learner.jobs.rollout import Credit, JobsRollout, Plays, play
 from lab.learner.jobs.teachers import Teacher
 from lab.learner.marl.networks import Arrays
-from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from lab.learner.training.runner import FIRST_TRAINING_SEED, TrainingReport, check_seed
 from lab.workers import Workers
 from shared.jobs.policies.learned.dl2 import NAME, OUTPUTS, features_of
 from shared.jobs.policies.learned.increments import OF_JOB
@@ -92,7 +92,7 @@ class Dl2Settings:
 @dataclass(slots=True)
 class Samples:
     """Inferences to learn from: inputs [n, jobs, inputs], masks [n, actions], returns [n, jobs], the others [n]; see
-    ``Rollout``."""
+    ``JobsRollout``."""
 
     inputs: Tensor
     masks: Tensor
@@ -145,14 +145,16 @@ class Dl2Run:
         """Whether all rounds are done."""
         return self.rounds >= self.settings.rounds
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Round by round to the end; stop at any report and go on later."""
         s = self.settings
         if not self.imitated:
             self._imitate()
             self.imitated = True
             self.warm, self.warm_score = self.actor.arrays(), self.validate()
-            yield Report(0, {"validation/completion_h": self.warm_score}, f"imitates at {self.warm_score:.3f} h")
+            yield TrainingReport(
+                0, {"validation/completion_h": self.warm_score}, f"imitates at {self.warm_score:.3f} h"
+            )
         while not self.finished:
             first = s.taught_episodes * (1 + s.corrected) + self.rounds * s.episodes_per_round
             seeds = self._seeds(first, s.episodes_per_round)
@@ -164,10 +166,10 @@ class Dl2Run:
             }
             self.rounds += 1
             if self.rounds % s.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
+                yield TrainingReport(self.rounds, scalars)
                 continue
             hours = self.validate()
-            yield Report(self.rounds, scalars | {"validation/completion_h": hours}, f"validation {hours:.3f} h")
+            yield TrainingReport(self.rounds, scalars | {"validation/completion_h": hours}, f"validation {hours:.3f} h")
 
     def weights(self, *, warm: bool = False, **card: Any) -> WeightsFile:
         """The best validated weights, or those that imitate alone."""
@@ -215,7 +217,7 @@ class Dl2Run:
             seeds=VALIDATION_SEEDS, types=self.types, compute=self.settings.compute, window=JOBS, kept=0.0, **given
         )
 
-    def _play(self, plays: Plays, actor: Arrays | None = None, critic: Arrays | None = None) -> list[Rollout]:
+    def _play(self, plays: Plays, actor: Arrays | None = None, critic: Arrays | None = None) -> list[JobsRollout]:
         """The seeds in two parts, whichever processes there are: the same draws on any machine."""
         half = (len(plays.seeds) + 1) // 2
         parts = [part for part in (plays.seeds[:half], plays.seeds[half:]) if part]
@@ -250,7 +252,7 @@ class Dl2Run:
             if s.critic:
                 self._descend(self._error(inputs, samples.returns[at]), self._critics)
 
-    def _learn(self, played: list[Rollout]) -> dict[str, float]:
+    def _learn(self, played: list[JobsRollout]) -> dict[str, float]:
         s = self.settings
         fresh = _samples(played)
         self._buffer = fresh if self._buffer is None or not s.replay else self._buffer.joined(fresh, s.buffer)
@@ -295,11 +297,11 @@ def weights_of(arrays: Arrays, types: tuple[str, ...], **card: Any) -> WeightsFi
     return WeightsFile(arrays, Card(policy=NAME, features=features_of(list(types)), **{"version": 1, **card}))
 
 
-def _samples(played: list[Rollout]) -> Samples:
+def _samples(played: list[JobsRollout]) -> Samples:
     return Samples(
         *(torch.from_numpy(np.concatenate([getattr(one, name) for one in played])) for name in Samples.__slots__)
     )
 
 
-def _play_one(job: tuple[Plays, Arrays | None, Arrays | None]) -> Rollout:
+def _play_one(job: tuple[Plays, Arrays | None, Arrays | None]) -> JobsRollout:
     return play(*job)

@@ -1,4 +1,4 @@
-"""Training jobs as a Gymnasium environment, for anybody's learner: ``Episode`` in Gymnasium's form.
+"""Training jobs as a Gymnasium environment, for anybody's learner: ``JobsEpisode`` in Gymnasium's form.
 
 Observation: float32 ``[window, features]`` (``episodes.FEATURES``), rows of empty slots zero. Action: the slot that
 gets a worker more, or the window's size to end the round. ``info["action_mask"]``: int8
@@ -16,12 +16,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.jobs.clusters import Cluster
-from lab.jobs.episodes import FEATURES, Episode
-from lab.worlds.training.simulation import Settings, TrainingJob
+from lab.jobs.clusters import JobsCluster
+from lab.jobs.episodes import FEATURES, JobsEpisode
+from lab.worlds.training.simulation import SimulatedTrainingJob, SimulationSettings
 
 Observation = NDArray[np.float32]
-Draw = Callable[[int], Sequence[TrainingJob]]
+Draw = Callable[[int], Sequence[SimulatedTrainingJob]]
 """The jobs of a workload, by its seed."""
 
 
@@ -30,12 +30,14 @@ class JobsGym(gymnasium.Env[Observation, np.int64]):
 
     metadata = {"render_modes": []}  # noqa: RUF012  the name and form are Gymnasium's
 
-    def __init__(self, draw: Draw, cluster: Cluster, *, window: int = 32, settings: Settings | None = None) -> None:
+    def __init__(
+        self, draw: Draw, cluster: JobsCluster, *, window: int = 32, settings: SimulationSettings | None = None
+    ) -> None:
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (window, len(FEATURES)), np.float32)
         self.action_space = gymnasium.spaces.Discrete(window + 1)
         self._draw, self._cluster, self._window = draw, cluster, window
-        self._settings = settings if settings is not None else Settings()
-        self._episode: Episode | None = None
+        self._settings = settings if settings is not None else SimulationSettings()
+        self._episode: JobsEpisode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None  # noqa: ARG002
@@ -43,7 +45,7 @@ class JobsGym(gymnasium.Env[Observation, np.int64]):
         """Start an episode; without ``seed`` the next one of the environment's own generator."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31))
-        self._episode = Episode(
+        self._episode = JobsEpisode(
             self._draw(drawn), self._cluster, window=self._window, settings=self._settings, seed=drawn
         )
         return self._episode.features(), self._info(self._episode)
@@ -63,10 +65,12 @@ class JobsGym(gymnasium.Env[Observation, np.int64]):
         return episode.features(), float(reward), episode.over, False, info
 
     @staticmethod
-    def _info(episode: Episode) -> dict[str, Any]:
+    def _info(episode: JobsEpisode) -> dict[str, Any]:
         return {"action_mask": episode.mask(), "now_s": episode.simulation.now}
 
 
-def beside_each_other(count: int, draw: Draw, cluster: Cluster, *, window: int = 32) -> gymnasium.vector.AsyncVectorEnv:
+def beside_each_other(
+    count: int, draw: Draw, cluster: JobsCluster, *, window: int = 32
+) -> gymnasium.vector.AsyncVectorEnv:
     """So many environments, each in a process of its own; ``draw`` is of a module's top level."""
     return gymnasium.vector.AsyncVectorEnv([partial(JobsGym, draw, cluster, window=window) for _ in range(count)])

@@ -18,11 +18,11 @@ from torch import Tensor
 from lab.algorithms.ppo import FORBIDDEN
 from lab.learner.jobs.dl2_training import weights_of
 from lab.learner.jobs.networks import JobsNetwork
-from lab.learner.training.runner import Report, check_seed
+from lab.learner.training.runner import TrainingReport, check_seed
 from shared.errors import ConfigError
-from shared.jobs.history import Decided
+from shared.jobs.history import DecidedJobs
 from shared.jobs.policies.learned.dl2 import NAME, OUTPUTS
-from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Increments, Lesson, steps_of
+from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Increments, TeacherSteps, steps_of
 from shared.policy.weights import WeightsFile
 
 HELD_BACK = 5
@@ -58,13 +58,13 @@ class Increment:
     action: int
 
 
-def increments_of(history: Sequence[Decided], types: Sequence[str]) -> list[Increment]:
+def increments_of(history: Sequence[DecidedJobs], types: Sequence[str]) -> list[Increment]:
     """Every decision, increment by increment."""
     found: list[Increment] = []
     for one in history:
         seen = one.observation()
         increments = Increments([seen], window=len(seen.jobs), types=types)
-        lesson = Lesson(seen, steps_of(seen, one.decision()), len(seen.jobs))
+        lesson = TeacherSteps(seen, steps_of(seen, one.decision()), len(seen.jobs))
         while increments.active[0]:
             mask = increments.mask()[0]
             action = lesson.next(increments, 0, mask)
@@ -78,7 +78,7 @@ class HistoryRun:
 
     unit = "updates"
 
-    def __init__(self, settings: HistorySettings, history: Sequence[Decided]) -> None:
+    def __init__(self, settings: HistorySettings, history: Sequence[DecidedJobs]) -> None:
         """``ConfigError``: there are too few decisions to hold any back."""
         if len(history) < HELD_BACK:
             raise ConfigError(
@@ -104,7 +104,7 @@ class HistoryRun:
         """Whether all are done."""
         return self.done >= self.settings.updates
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """To the end."""
         s = self.settings
         rng = np.random.default_rng([s.seed, 1])
@@ -121,7 +121,7 @@ class HistoryRun:
         self.done = s.updates
         self.agreement = self._agreement()
         told = f"{self.agreement:.1%} of the increments held back"
-        yield Report(
+        yield TrainingReport(
             self.done, {"train/loss": float(loss.detach()), "validation/agreement": self.agreement}, f"agrees in {told}"
         )
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from lab.jobs.clusters import POLLUX
-from lab.jobs.playing import Played, play_jobs
+from lab.jobs.playing import PlayedRun, play_jobs
 from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
 from lab.jobs.twin_a import TwinOrder, play_twin
-from lab.jobs.workloads import PHILLY_FILE, WORKLOADS_FILE, Arrivals, jobs_of, parse_workloads
-from lab.worlds.training.simulation import Settings
+from lab.jobs.workloads import PHILLY_FILE, WORKLOADS_FILE, JobArrivals, jobs_of, parse_workloads
+from lab.worlds.training.simulation import SimulationSettings
 from shared.errors import ConfigError
 from shared.jobs.observation import Policy
 
@@ -46,7 +46,7 @@ class Playground:
     validation: tuple[int, ...]
     tables: Path | None = None
 
-    def play(self, policy: Policy, seed: int) -> Played:
+    def play(self, policy: Policy, seed: int) -> PlayedRun:
         """One workload. ``ConfigError``: no tables."""
         if self.tables is None:
             return play_twin(TwinOrder(policy=policy, seed=seed))
@@ -55,7 +55,7 @@ class Playground:
             count = int(np.random.default_rng([seed, JOBS_STREAM]).integers(LEAST_JOBS, MOST_JOBS + 1))
         arrivals, models = _read(self.tables)
         jobs = jobs_of(arrivals.draw(seed, count, models), gpus=POLLUX.gpus, adaptive=True)
-        return play_jobs(jobs, POLLUX, policy, seed, Settings())
+        return play_jobs(jobs, POLLUX, policy, seed, SimulationSettings())
 
     def number(self, policy: Policy, seed: int) -> float:
         """What a policy reaches on one workload; less is better."""
@@ -84,12 +84,12 @@ def mean(numbers: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=2)
-def _read(tables: Path) -> tuple[Arrivals, Models]:
+def _read(tables: Path) -> tuple[JobArrivals, Models]:
     models = read_models(_text(tables, THROUGHPUT_FILE), _text(tables, CONVERGENCE_FILE))
     file = tables / WORKLOADS_FILE
     known = parse_workloads(_text(tables, WORKLOADS_FILE), str(file), models)
     tuned = [workload for (name, _), workload in known.items() if name == TUNED]
-    return Arrivals.of(_text(tables, PHILLY_FILE), tuned), models
+    return JobArrivals.of(_text(tables, PHILLY_FILE), tuned), models
 
 
 def _text(tables: Path, name: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lab.jobs.twin_a import GAP_S, JOBS, NODES, SLOT_S, cluster, draw, settings
 from lab.worlds.training.simulation import Simulation
-from shared.jobs.observation import Decision, Observation, Policy
+from shared.jobs.observation import Decision, JobsObservation, Policy
 from shared.jobs.policies.learned.dl2 import FORBIDDEN, answer, layered
 from shared.jobs.policies.learned.increments import (
     BOTH,
@@ -29,8 +29,8 @@ from shared.jobs.policies.learned.increments import (
     Floats,
     Increments,
     Ints,
-    Lesson,
     Steps,
+    TeacherSteps,
     steps_of,
 )
 from shared.policy.networks import layer_count
@@ -44,7 +44,7 @@ PAID = 0.1
 class Ordered(Protocol):
     """A teacher that says in which order it gives: (job, (workers, servers) more)."""
 
-    def steps(self, seen: Observation) -> Sequence[tuple[int, tuple[int, int]]]: ...
+    def steps(self, seen: JobsObservation) -> Sequence[tuple[int, tuple[int, int]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Plays:
 
 
 @dataclass(slots=True)
-class Rollout:
+class JobsRollout:
     """What was seen of the inferences that were kept, as arrays.
 
     ``inputs`` float16 [kept, jobs, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept] (with a teacher:
@@ -131,7 +131,7 @@ class _Slot:
 Params = Mapping[str, Floats]
 
 
-def play(plays: Plays, params: Params | None, critic: Params | None = None) -> Rollout:
+def play(plays: Plays, params: Params | None, critic: Params | None = None) -> JobsRollout:
     """Play every seed to its end. ``params`` None: by the teacher alone. ``critic`` None: returns are what was paid."""
     rng = np.random.default_rng([*plays.seeds[:1], len(plays.seeds), ACTION_STREAM])
     simulations = [
@@ -174,7 +174,7 @@ def play(plays: Plays, params: Params | None, critic: Params | None = None) -> R
     values = np.concatenate(book.values).astype(float)
     carried = np.concatenate(book.carried).astype(float)
     advantages = _advantages(slots, slot_of, values, carried, plays.credit) if critic is not None else None
-    return Rollout(
+    return JobsRollout(
         np.concatenate(book.inputs),
         np.concatenate(book.masks),
         np.concatenate(book.actions),
@@ -186,17 +186,17 @@ def play(plays: Plays, params: Params | None, critic: Params | None = None) -> R
 
 
 def _taught(
-    teachers: Sequence[Policy], live: Sequence[int], seen: Sequence[Observation], window: int
-) -> tuple[list[Decision], list[Lesson]]:
+    teachers: Sequence[Policy], live: Sequence[int], seen: Sequence[JobsObservation], window: int
+) -> tuple[list[Decision], list[TeacherSteps]]:
     wanted = [teachers[run].decide(one) for run, one in zip(live, seen, strict=True)] if teachers else []
     lessons = [
-        Lesson(one, order_of(teachers[run], one, decision), window)
+        TeacherSteps(one, order_of(teachers[run], one, decision), window)
         for run, one, decision in zip(live, seen, wanted, strict=False)
     ]
     return wanted, lessons
 
 
-def order_of(teacher: Policy, seen: Observation, wanted: Decision) -> Steps:
+def order_of(teacher: Policy, seen: JobsObservation, wanted: Decision) -> Steps:
     """The increments of a teacher's decision, in its own order where it has one."""
     if not isinstance(teacher, Ordered):
         return steps_of(seen, wanted)
@@ -210,7 +210,7 @@ def _mean_hours(simulation: Simulation) -> float:
     return float(np.mean([min(one.completion_s, most_s - one.submitted) for one in simulation.outcomes])) / 3600.0
 
 
-def _next_seen(simulation: Simulation) -> Observation:
+def _next_seen(simulation: Simulation) -> JobsObservation:
     """What is seen at the next moment with a job; the last one where there is none any more."""
     while not simulation.done and not (seen := simulation.observe()).jobs:
         simulation.advance(simulation.next_moment())
@@ -218,7 +218,8 @@ def _next_seen(simulation: Simulation) -> Observation:
 
 
 def _round(
-    increments: Increments, plays: Plays, networks: tuple[Params | None, Params | None], lessons: Sequence[Lesson],
+    increments: Increments, plays: Plays, networks: tuple[Params | None, Params | None],
+    lessons: Sequence[TeacherSteps],
     student: Bools, book: _Book, before: tuple[int, Ints], rng: np.random.Generator,
 ) -> None:  # fmt: skip
     """One slot of all runs: by the network where ``student`` holds, else by the teacher; what a teacher would do is

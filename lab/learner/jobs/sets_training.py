@@ -26,12 +26,12 @@ from lab.algorithms.es import arrays_of, ascend, flat_of, gradient_of, populatio
 from lab.learner.jobs.networks import SetNetwork
 from lab.learner.jobs.playgrounds import Playground, mean
 from lab.learner.marl.networks import Arrays
-from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from lab.learner.training.runner import FIRST_TRAINING_SEED, TrainingReport, check_seed
 from lab.workers import Workers
-from shared.jobs.observation import Observation
+from shared.jobs.observation import JobsObservation
 from shared.jobs.policies.goodput import Floats
 from shared.jobs.policies.learned.sets import FEATURES, NAME, OFFSET_S, OUTPUTS, RESTARTS, Sets, features
-from shared.jobs.policies.marginal import Marginal, Worth
+from shared.jobs.policies.marginal import JobWorth, Marginal
 from shared.policy.weights import Card, WeightsFile
 
 EPISODES_OF_A_SEED = 100_000
@@ -101,22 +101,22 @@ class SetsRun:
         """Whether all are done."""
         return self.rounds >= self.settings.rounds
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Generation by generation to the end; stop at any report and go on later."""
         if not self.rounds:
             self._imitate()
             self._marginal = self._reached(None)
             scalars = self._validate()
             self.warm_score = scalars["validation/beside"]
-            yield Report(0, scalars, f"imitates at {self.warm_score:.3f} of marginal")
+            yield TrainingReport(0, scalars, f"imitates at {self.warm_score:.3f} of marginal")
         while not self.finished:
             scalars = self._generation()
             self.rounds += 1
             if self.rounds % self.settings.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
+                yield TrainingReport(self.rounds, scalars)
                 continue
             scalars |= self._validate()
-            yield Report(self.rounds, scalars, f"validation {scalars['validation/beside']:.4f} of marginal")
+            yield TrainingReport(self.rounds, scalars, f"validation {scalars['validation/beside']:.4f} of marginal")
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights."""
@@ -218,7 +218,7 @@ class _Noting(Marginal):
         super().__init__()
         self.noted: list[tuple[Floats, Floats]] = []
 
-    def worth(self, seen: Observation, work_s: Floats, soonest_s: Floats) -> Worth:
+    def worth(self, seen: JobsObservation, work_s: Floats, soonest_s: Floats) -> JobWorth:
         """As it is, noted down in logarithms; weights beside an hour's, as only their ratios count."""
         found = super().worth(seen, work_s, soonest_s)
         if len(work_s) and np.isfinite(work_s).all():

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.jobs.recorded import Recorded, parse_schedule
 from lab.jobs.twin_a import draw
 from shared.errors import ConfigError
-from shared.jobs.history import Decided, parse_history
+from shared.jobs.history import DecidedJobs, parse_history
 from shared.jobs.observation import Policy
 from shared.jobs.registry import POLICIES, make
 
@@ -29,7 +29,7 @@ class Teacher:
         return not self.seeds
 
 
-def history_of(source: str) -> list[Decided]:
+def history_of(source: str) -> list[DecidedJobs]:
     """The decisions of a file of ``conclave jobs record``; []: it is none. ``ConfigError``: one that cannot be used."""
     try:
         text = Path(source).read_text(encoding="utf-8") if source and source not in POLICIES else ""

@@ -18,7 +18,7 @@ from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
 from shared.errors import ConfigError
-from shared.jobs.history import Decided
+from shared.jobs.history import DecidedJobs
 from shared.jobs.policies.learned.dl2 import NAME as DL2
 from shared.jobs.policies.learned.sets import NAME as SETS
 
@@ -68,7 +68,7 @@ def _train_dl2(request: TrainRequest, workers: Workers) -> None:
     _write(request, best, figures)
 
 
-def _imitate_history(request: TrainRequest, history: Sequence[Decided]) -> None:
+def _imitate_history(request: TrainRequest, history: Sequence[DecidedJobs]) -> None:
     """What a live cluster decided; there is no twin of it to learn more in."""
     if request.steps is not None:
         raise ConfigError("--steps: a cluster's history is imitated, no rounds follow; leave it out")

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from lab.algorithms.ppo import PpoLearner, PpoSettings
 from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack
-from lab.learner.marl.rollout import Played
+from lab.learner.marl.rollout import PlayedTransitions
 from lab.learner.marl.settings import MarlSettings
 from lab.learner.marl.training import Ground, play_one
-from lab.learner.training.runner import Report
+from lab.learner.training.runner import TrainingReport
 from lab.workers import Workers
 from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.features import FEATURES
@@ -103,12 +103,12 @@ class IppoRun:
         """Whether all rounds are done."""
         return self.rounds >= self.settings.rounds
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Round by round to the end; stop at any report and go on later."""
         if self.ground.cluster is not None and not self.rounds:
             self.best = {name: np.array(array) for name, array in shipped(self.settings.policy).arrays.items()}
             self.best_imbalance = self.ground.imbalance(self.best, self._workers)
-            yield Report(0, {}, f"validation imbalance {self.best_imbalance:.5f}, as shipped")
+            yield TrainingReport(0, {}, f"validation imbalance {self.best_imbalance:.5f}, as shipped")
         while not self.finished:
             arrays = self._stack.arrays()
             episodes = [replace(one, sampled=True) for one in self.ground.episodes(self.rounds, 0.0, self._rng)]
@@ -119,13 +119,13 @@ class IppoRun:
             scalars = self._learner.update(rolled, self._rng).scalars()
             self.rounds += 1
             if self.rounds % self.settings.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
+                yield TrainingReport(self.rounds, scalars)
                 continue
             arrays = self._stack.arrays()
             imbalance = scalars["validation/imbalance"] = self.ground.imbalance(arrays, self._workers)
             if imbalance < self.best_imbalance:
                 self.best_imbalance, self.best = imbalance, arrays
-            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
+            yield TrainingReport(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the settings."""
@@ -142,7 +142,7 @@ class IppoRun:
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
-    def _rolled(self, played: Played) -> dict[str, Any]:
+    def _rolled(self, played: PlayedTransitions) -> dict[str, Any]:
         """The agents' transitions of an episode, each with its own reward."""
         found = dict(played.transitions)
         found["r_t"] = found["r_t"] * REWARD_SCALE

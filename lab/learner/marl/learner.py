@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lab.algorithms.descent import UpdateStats
-from lab.algorithms.dqn import DqnLearner, DqnSettings, quantile_loss
+from lab.algorithms.dqn import DqnLearner, DqnLearnerSettings, quantile_loss
 from lab.learner.marl.networks import AgentsNetwork, QuantileStack
 from shared.policy.marl.policy import ACCEPT, REJECT
 
@@ -41,7 +41,7 @@ class AgentsLearner(DqnLearner):
     online: AgentsNetwork
     target: AgentsNetwork
 
-    def __init__(self, network: AgentsNetwork, settings: DqnSettings, agents: AgentsSettings) -> None:
+    def __init__(self, network: AgentsNetwork, settings: DqnLearnerSettings, agents: AgentsSettings) -> None:
         super().__init__(network, settings)
         self.agents = agents
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lab.algorithms.dqn import epsilon_greedy
 from lab.environments.thesis import ThesisSettings
-from lab.worlds.placement.captured_cluster import Drawn
+from lab.worlds.placement.captured_cluster import DrawnEpisode
 from lab.worlds.placement.thesis_session import Session
 from shared.policy.marl.class_networks import of_classes, run, split
 from shared.policy.marl.policy import ACCEPT, REJECT
@@ -32,7 +32,7 @@ Transitions = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class EpisodeTask:
     """What one episode is; ``epsilon``: how often a feasible node is drawn instead of chosen."""
 
     seed: int
@@ -45,7 +45,7 @@ class Episode:
     discount: float = 0.9
     sampled: bool = False
     """The node is drawn by the softmax of what the nodes are wanted, as policy gradients need."""
-    drawn: Drawn | None = None
+    drawn: DrawnEpisode | None = None
     """Of a captured cluster: its nodes, pods and faults, in place of ``workload``."""
     classes: ClassNetworks | None = None
     """Which nodes have a network of their own; None: all share one."""
@@ -60,7 +60,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedTransitions:
     """Transitions of an episode, and its figures."""
 
     transitions: Transitions
@@ -113,7 +113,7 @@ def reward_of(kind: Reward, utilisation: NDArray[np.float64], before: NDArray[np
     return reward.astype(np.float32)
 
 
-def play(episode: Episode, params: Params) -> Played:
+def play(episode: EpisodeTask, params: Params) -> PlayedTransitions:
     """Play one episode to its end."""
     rng = np.random.default_rng([episode.seed, 7])
     session = episode.session()
@@ -147,9 +147,9 @@ def play(episode: Episode, params: Params) -> Played:
         "mask_tm1": np.stack(masks)[:-1],
         "mask_t": np.stack(masks)[1:],
     }
-    return Played(transitions, session.env.result().imbalance, float(rewards.mean()))
+    return PlayedTransitions(transitions, session.env.result().imbalance, float(rewards.mean()))
 
 
-def merged(parts: list[Played]) -> Mapping[str, NDArray[Any]]:
+def merged(parts: list[PlayedTransitions]) -> Mapping[str, NDArray[Any]]:
     """The transitions of many episodes, in their order."""
     return {name: np.concatenate([p.transitions[name] for p in parts]) for name in parts[0].transitions}

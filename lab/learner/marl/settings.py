@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from lab.algorithms.dqn import DqnSettings
+from lab.algorithms.dqn import DqnLearnerSettings
 from lab.learner.marl.learner import AgentsSettings
 from lab.learner.marl.rollout import Kind, Reward
 from lab.learner.training.dqn_run import DqnRunSettings
@@ -53,8 +53,10 @@ class MarlSettings(DqnRunSettings):
     """Rounds between validations; the best validated weights are kept."""
     patience: int = 5
     """The run ends early after so many validations without a better one (Prechelt 1998)."""
-    dqn: DqnSettings = field(
-        default_factory=lambda: DqnSettings(learning_rate=1e-3, batch_size=128, target_period=100, huber_delta=10.0)
+    dqn: DqnLearnerSettings = field(
+        default_factory=lambda: DqnLearnerSettings(
+            learning_rate=1e-3, batch_size=128, target_period=100, huber_delta=10.0
+        )
     )
     final_learning_rate: float = 1e-4
     """Adam's step falls on a straight line to this."""

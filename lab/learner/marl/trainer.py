@@ -15,7 +15,7 @@ from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
 from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, write_kept
+from lab.learner.training.captured import CapturedFile, captured, write_kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
@@ -87,7 +87,7 @@ def train_marl(request: TrainRequest) -> None:
     )
 
 
-def _values(request: TrainRequest, found: Captured | None) -> tuple[str, ...]:
+def _values(request: TrainRequest, found: CapturedFile | None) -> tuple[str, ...]:
     """Of the label that ``--per`` names: each is a class of nodes. Raises ``ConfigError``."""
     label = request.per
     if not label:
@@ -115,7 +115,7 @@ def _values(request: TrainRequest, found: Captured | None) -> tuple[str, ...]:
     return values
 
 
-def _settings(request: TrainRequest, seed: int, found: Captured | None, values: tuple[str, ...]) -> MarlSettings:
+def _settings(request: TrainRequest, seed: int, found: CapturedFile | None, values: tuple[str, ...]) -> MarlSettings:
     if found is None:
         settings = settings_for(request.policy, seed, request.steps)
         return replace(settings, algorithm=request.algorithm)

@@ -22,11 +22,11 @@ from lab.algorithms.dqn import DqnLearner
 from lab.environments.thesis import ThesisSettings
 from lab.learner.marl.learner import AgentsLearner, QuantileAgentsLearner
 from lab.learner.marl.networks import AgentsNetwork, Arrays, ClassStacks, LinearStack, SingleNetwork
-from lab.learner.marl.rollout import Episode, Played, merged, play
+from lab.learner.marl.rollout import EpisodeTask, PlayedTransitions, merged, play
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import Field, transition_fields
-from lab.learner.training.runner import Report
+from lab.learner.training.runner import TrainingReport
 from lab.workers import Workers
 from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.class_networks import split
@@ -93,7 +93,7 @@ class MarlRun(DqnRun):
         """Whether all rounds are done, or nothing has got better for long enough."""
         return self.rounds >= self.settings.rounds or self.stale >= self.settings.patience
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Round by round to the end; stop at any report and go on later."""
         begun = bool(np.isfinite(self.best_imbalance))  # stopped at its first report, and going on
         if self.ground.cluster is not None and not self.rounds and not self.finished and not begun:
@@ -111,16 +111,16 @@ class MarlRun(DqnRun):
                 **update.scalars(),
             }
             if self.rounds % self.settings.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
+                yield TrainingReport(self.rounds, scalars)
                 continue
             imbalance = self._validate()
             scalars["validation/imbalance"] = imbalance
-            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
+            yield TrainingReport(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
 
-    def _begin(self) -> Report:
+    def _begin(self) -> TrainingReport:
         """What has to be beaten, on the days held back: what it begins with is the best so far."""
         imbalance = self._validate()
-        return Report(0, {"validation/imbalance": imbalance}, f"validation imbalance {imbalance:.5f} at first")
+        return TrainingReport(0, {"validation/imbalance": imbalance}, f"validation imbalance {imbalance:.5f} at first")
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
@@ -130,7 +130,7 @@ class MarlRun(DqnRun):
             self.best, Card(policy=self.settings.policy, features=self.features, networks=networks, **card)
         )
 
-    def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
+    def _play(self, episodes: list[EpisodeTask], params: Arrays) -> list[PlayedTransitions]:
         return list(self._workers.map(play_one, [(episode, params) for episode in episodes]))
 
     def _learn(self) -> UpdateStats:
@@ -160,13 +160,13 @@ class Ground:
     settings: MarlSettings
     cluster: CapturedCluster | None = None
 
-    def episodes(self, rounds: int, epsilon: float, rng: np.random.Generator) -> list[Episode]:
+    def episodes(self, rounds: int, epsilon: float, rng: np.random.Generator) -> list[EpisodeTask]:
         """The episodes of the round after ``rounds``."""
         s = self.settings
         first = s.seed * EPISODES_OF_A_SEED + rounds * s.episodes_per_round
         return [self._episode(first + number, epsilon, rng) for number in range(s.episodes_per_round)]
 
-    def _episode(self, seed: int, epsilon: float, rng: np.random.Generator) -> Episode:
+    def _episode(self, seed: int, epsilon: float, rng: np.random.Generator) -> EpisodeTask:
         s = self.settings
         workload = WORKLOADS[int(rng.integers(len(WORKLOADS)))]
         settings = ThesisSettings(
@@ -176,7 +176,7 @@ class Ground:
         drawn = None
         if self.cluster is not None:
             drawn = self.cluster.drawn(np.random.default_rng((seed, 9)), arrivals=ARRIVALS, most_nodes=s.nodes)
-        return Episode(
+        return EpisodeTask(
             seed=seed, kind=s.kind, reward=s.reward, workload=workload, settings=settings, metrics=metrics,
             epsilon=epsilon, discount=s.discount, drawn=drawn, classes=s.classes,
         )  # fmt: skip
@@ -193,19 +193,19 @@ class Ground:
         jobs = [(replace(episode, classes=classes), arrays) for episode in episodes]
         return [played.imbalance for played in workers.map(play_one, jobs)]
 
-    def _seeded(self, seeds: Sequence[int] | None) -> list[Episode]:
+    def _seeded(self, seeds: Sequence[int] | None) -> list[EpisodeTask]:
         s = self.settings
         return [
-            Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True))
+            EpisodeTask(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True))
             for seed in (VALIDATION_SEEDS if seeds is None else seeds)
             for workload in WORKLOADS
         ]
 
     @cached_property
-    def _held_back(self) -> list[Episode]:
+    def _held_back(self) -> list[EpisodeTask]:
         assert self.cluster is not None
         drawn = self.cluster.validation(episodes=VALIDATED, arrivals=ARRIVALS, most_nodes=MOST_VALIDATED_NODES)
-        return [Episode(number, drawn=one) for number, one in enumerate(drawn)]
+        return [EpisodeTask(number, drawn=one) for number, one in enumerate(drawn)]
 
 
 def _networks(
@@ -229,6 +229,6 @@ def _networks(
     return AgentsLearner(agents, dqn, settings.agents), agents.stack
 
 
-def play_one(job: tuple[Episode, Arrays]) -> Played:
+def play_one(job: tuple[EpisodeTask, Arrays]) -> PlayedTransitions:
     """One episode by these weights, wherever a worker is."""
     return play(*job)

@@ -21,9 +21,9 @@ from lab.algorithms.imitation import (
     scale_to,
 )
 from lab.environments.thesis import ThesisSettings
-from lab.evaluation.decisions import Decisions, Example, collect, shared_best
+from lab.evaluation.decisions import Example, RecordedDecisions, collect, shared_best
 from lab.learner.marl.networks import AgentsNetwork, LinearStack, SingleNetwork
-from lab.learner.marl.rollout import Episode, play, state_of
+from lab.learner.marl.rollout import EpisodeTask, play, state_of
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from lab.learner.marl.training import WORKLOADS, MarlRun
 from lab.worlds.placement.measured_world import limits_of
@@ -51,7 +51,7 @@ FIRST_EPISODE = EPISODES_OF_A_SEED // 2
 """Far from those that training plays."""
 
 
-def decisions_to_imitate(source: str, settings: MarlSettings) -> Decisions:
+def decisions_to_imitate(source: str, settings: MarlSettings) -> RecordedDecisions:
     """The examples of ``source``: ``kube-default`` or a twin file. Raises ``ConfigError`` naming what is wrong."""
     if source == KUBE_DEFAULT:
         return _stacked(list(_of_kube_default(settings)))
@@ -88,7 +88,7 @@ def worth(run: MarlRun) -> tuple[float, float]:
         np.concatenate(
             [
                 play(
-                    Episode(first + number, s.kind, s.reward, WORKLOADS[number % 2], _settings(s), epsilon=epsilon),
+                    EpisodeTask(first + number, s.kind, s.reward, WORKLOADS[number % 2], _settings(s), epsilon=epsilon),
                     params,
                 ).transitions["r_t"]
                 for number in range(4)
@@ -99,7 +99,9 @@ def worth(run: MarlRun) -> tuple[float, float]:
     return float(own.mean()) / (1 - s.discount), float(random.std())
 
 
-def calibrate(network: AgentsNetwork | SingleNetwork, decisions: Decisions, *, level: float, spread: float) -> None:
+def calibrate(
+    network: AgentsNetwork | SingleNetwork, decisions: RecordedDecisions, *, level: float, spread: float
+) -> None:
     """Scale and shift the last layer: outputs get the mean ``level``; what separates nodes, the deviation ``spread``.
 
     The ranking stays as it was (``scale_to``).
@@ -159,6 +161,6 @@ def _of_history(capture: Capture) -> Iterator[Example]:
             yield observer.of(table, step.job.pod_class, rows), target
 
 
-def _stacked(examples: list[tuple[Floats, BoolArray, Floats]]) -> Decisions:
+def _stacked(examples: list[tuple[Floats, BoolArray, Floats]]) -> RecordedDecisions:
     features, present, target = (np.stack(part) for part in zip(*examples, strict=True))
-    return Decisions(features, present, target)
+    return RecordedDecisions(features, present, target)

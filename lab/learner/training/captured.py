@@ -22,7 +22,7 @@ from twin.model.capture import decode
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedFile:
     """``name``, ``sha256``: of the file; ``started_at``: when its capture began."""
 
     cluster: CapturedCluster
@@ -47,7 +47,7 @@ class Captured:
         }  # fmt: skip
 
 
-def captured(request: TrainRequest) -> Captured | None:
+def captured(request: TrainRequest) -> CapturedFile | None:
     """The cluster of the request; what is missing in its capture is told. None: it names none. Raises ``ConfigError``
     for a capture that cannot be learned from, and for options that do not go with it."""
     if request.cluster is None:
@@ -60,12 +60,12 @@ def captured(request: TrainRequest) -> Captured | None:
     return found
 
 
-def read_captured(flag: str, path: Path) -> Captured:
+def read_captured(flag: str, path: Path) -> CapturedFile:
     """The cluster in a file that ``flag`` names. Raises ``ConfigError``."""
     data = read_bytes(flag, path, MAX_BYTES, "give a file of 'conclave twin capture'")
     name = f"{flag}: {path}"
     capture = decode(data, name)
-    return Captured(cluster_of(capture, name), path.name, hashlib.sha256(data).hexdigest(), capture.started_at)
+    return CapturedFile(cluster_of(capture, name), path.name, hashlib.sha256(data).hexdigest(), capture.started_at)
 
 
 LEAST_GAIN = 0.01

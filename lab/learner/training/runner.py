@@ -1,8 +1,8 @@
 """Runs a training to its end: a run per seed, each with checkpoints, curves, TensorBoard and progress.
 
-A policy brings its settings, its ``Run`` (what a step is and how it is validated) and the card of its weights; what is
-the same for all is here. In ``out`` a run keeps ``seed-N.ckpt`` (after every validation), ``curves-N.jsonl`` and
-``logs/seed-N`` (``run_files``). Runs are functions of their settings: how many processes there are changes nothing.
+A policy brings its settings, its ``TrainingRun`` (what a step is and how it is validated) and the card of its weights;
+what is the same for all is here. In ``out`` a run keeps ``seed-N.ckpt`` (after every validation), ``curves-N.jsonl``
+and ``logs/seed-N`` (``run_files``). Runs are functions of their settings: how many processes there are changes nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ Trainer = Callable[[TrainRequest], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TrainingReport:
     """After a step of a run: where it stands, its scalars by name, and what a validation found, for people.
 
     ``validated`` is "" where no validation was due. ``saveable``: a checkpoint can be taken now.
@@ -132,7 +132,7 @@ class RunSettings(Protocol):
         ...
 
 
-class Run(Protocol):
+class TrainingRun(Protocol):
     """One seed's training and all its state. It does no I/O and shows nothing."""
 
     @property
@@ -154,7 +154,7 @@ class Run(Protocol):
     @property
     def finished(self) -> bool: ...
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Go on to the end; it may be stopped at any report."""
         ...
 
@@ -167,7 +167,7 @@ class Run(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=TrainingRun)
 WarmUp = Callable[[R, str], Iterator[ImitationReport]]
 """Lets a run imitate a source before its first step."""
 
@@ -195,7 +195,7 @@ def train_seeds(
 
 
 def trained_as(
-    request: TrainRequest, run: Run, *, validation_seeds: Sequence[int], data: object, steps: int | None = None
+    request: TrainRequest, run: TrainingRun, *, validation_seeds: Sequence[int], data: object, steps: int | None = None
 ) -> dict[str, Any]:
     """The entry ``trained`` of a card whose weights are those of ``run``. ``steps``: named in the command."""
     command = f"python -m lab.learner train {request.policy} --seeds {spelled_seeds(request.seeds)}"

@@ -23,17 +23,17 @@ from lab.mesh.tidal.levels import (
     ONLINE_POOL,
     ONLINE_PRIORITY,
     POOL,
-    Levels,
+    TidalLevels,
 )
-from lab.mesh.tidal.played import Played
-from lab.mesh.tidal.services import Moment, Service, moment, services_of
+from lab.mesh.tidal.played import PlayedDay
+from lab.mesh.tidal.services import TidalService, TidalStep, moment, services_of
 from lab.mesh.tidal.waits import Waits, Which
 from lab.mesh.world import MeshWorld
 from lab.traces.tidal import DAY_S, MIB, JobDraw, TidalTraces, day_of
 from shared.model.constraints import PodClass, PreferredTerm, Requirement, SelectorTerm
 from shared.model.offline import OfflineTerms
 from shared.model.pod import Pod
-from shared.model.pod_group import Broken, PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, WhenGangBreaks, group_key
 from shared.model.qos import Qos, lent_cpu, lent_memory
 from shared.model.resources import CPU, MEMORY
 from shared.wire.messages import EvictionReason
@@ -64,12 +64,12 @@ class Day:
     """``play`` once. ``seed``: which days of the traces, which jobs in which order."""
 
     def __init__(
-        self, traces: TidalTraces, levels: Levels, arrangement: Arrangement, world: MeshWorld, seed: int
+        self, traces: TidalTraces, levels: TidalLevels, arrangement: Arrangement, world: MeshWorld, seed: int
     ) -> None:
         self.levels = levels
         self.how = arrangement
         self.world = world
-        self.played = Played()
+        self.played = PlayedDay()
         self._demand = day_of(traces.tides, seed)
         self.services = services_of(traces.tides, self._demand[:, 0], levels)
         self._demand = self._demand * np.array([[service.peak_cores] for service in self.services])
@@ -101,7 +101,7 @@ class Day:
 
     # --- the day ----------------------------------------------------------------------------------------------------
 
-    def play(self) -> Played:
+    def play(self) -> PlayedDay:
         """All of it, the warm-up first."""
         levels = self.levels
         for number in range(round((levels.warm_up_s + levels.hours * 3600) / levels.step_s)):
@@ -141,7 +141,7 @@ class Day:
             self._measure(now)
         self._count(at_s, now)
 
-    def _count(self, at_s: float, now: Moment) -> None:
+    def _count(self, at_s: float, now: TidalStep) -> None:
         """What happens until the next step."""
         levels, played, speed = self.levels, self.played, now.speed.tolist()
         useful = self._useful_cores(speed)
@@ -174,7 +174,7 @@ class Day:
 
     # --- online -----------------------------------------------------------------------------------------------------
 
-    def _scale(self, number: int, service: Service, replicas: int) -> None:
+    def _scale(self, number: int, service: TidalService, replicas: int) -> None:
         pods, world, levels = self._replicas[number], self.world, self.levels
         while len(pods) > replicas:
             uid, which = pods.popitem()  # the newest, as a ReplicaSet does where nodes have as many
@@ -208,11 +208,11 @@ class Day:
                 job = self._new_job(self._draws[kind])
                 waiting[job.name] = self._jobs[job.name] = job
                 least = job.least
-                key = group_key(Source.NATIVE, NAMESPACE, job.name)
+                key = group_key(GroupSource.NATIVE, NAMESPACE, job.name)
                 self.world.group(
                     PodGroup(
-                        key, Source.NATIVE, NAMESPACE, job.name, uid=job.name, gang=True, min_count=least,
-                        broken=Broken.EVICT,
+                        key, GroupSource.NATIVE, NAMESPACE, job.name, uid=job.name, gang=True, min_count=least,
+                        broken=WhenGangBreaks.EVICT,
                     )
                 )  # fmt: skip
                 self._add(job, job.asked.workers)
@@ -235,7 +235,7 @@ class Day:
         for _ in range(count):
             worker = job.new_worker()
             self._workers[worker.uid] = worker
-            group = group_key(Source.NATIVE, NAMESPACE, job.name)
+            group = group_key(GroupSource.NATIVE, NAMESPACE, job.name)
             pods.append(self._pod(worker.uid, asked, "offline", priority, OFFLINE_POOL, Qos.OFFLINE, group=group))
         self.world.add(pods)
 
@@ -245,8 +245,8 @@ class Day:
             del self._workers[uid]
             self.world.remove(uid)
         self._leaving = [one for one in self._leaving if one[1] not in job.workers]
-        key = group_key(Source.NATIVE, NAMESPACE, job.name)
-        self.world.group(PodGroup(key, Source.NATIVE, NAMESPACE, job.name), gone=True)
+        key = group_key(GroupSource.NATIVE, NAMESPACE, job.name)
+        self.world.group(PodGroup(key, GroupSource.NATIVE, NAMESPACE, job.name), gone=True)
         del self._jobs[job.name]
         self._waiting[0].pop(job.name, None)
         self._waiting[1].pop(job.name, None)
@@ -341,7 +341,7 @@ class Day:
         at_work = [one for job in self._jobs.values() for one in job.at_work(self.world.now, self.levels)]
         return sum(worker.cores * speed[worker.node] for worker in at_work)
 
-    def _measure(self, now: Moment) -> None:
+    def _measure(self, now: TidalStep) -> None:
         """The metrics server reads what is used; it tells that at the next step."""
         levels = self.levels
         memory = self._ready.sum(axis=0) * levels.replica_used_bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.mesh.tidal.levels import Levels
-from lab.traces.tidal import Job
+from lab.mesh.tidal.levels import TidalLevels
+from lab.traces.tidal import TracedJob
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class OfflineJob:
     """One job and its workers. ``left``: seconds of one worker's work, not done or lost again."""
 
     name: str
-    asked: Job
+    asked: TracedJob
     use: float
     least: int
     left: float
@@ -61,12 +61,12 @@ class OfflineJob:
         self.workers[worker.uid] = worker
         return worker
 
-    def placed(self, worker: Worker, node: int, now_s: float, levels: Levels) -> None:
+    def placed(self, worker: Worker, node: int, now_s: float, levels: TidalLevels) -> None:
         """It has a node. Who begins again first reads the checkpoint."""
         worker.node = node
         worker.runs_at_s = now_s + levels.start_s + (levels.restore_s if self.begun else 0.0)
 
-    def left_by(self, worker: Worker, levels: Levels) -> float:
+    def left_by(self, worker: Worker, levels: TidalLevels) -> float:
         """It was asked to leave: the seconds of work that are lost by it, of all workers where the gang breaks."""
         worker.leaving = True
         lost = self._lose(worker, levels)
@@ -76,7 +76,7 @@ class OfflineJob:
             lost += sum(self._lose(other, levels) for other in self.workers.values() if not other.leaving)
         return lost
 
-    def advance(self, now_s: float, for_s: float, speed: list[float], levels: Levels) -> float:
+    def advance(self, now_s: float, for_s: float, speed: list[float], levels: TidalLevels) -> float:
         """Seconds of work done until ``now_s + for_s``; ``speed`` by node."""
         self.saved_now = False
         running = [one for one in self.workers.values() if one.node >= 0 and not one.leaving and one.runs_at_s <= now_s]
@@ -97,7 +97,7 @@ class OfflineJob:
                 worker.unsaved = 0.0
         return done
 
-    def at_work(self, now_s: float, levels: Levels) -> list[Worker]:
+    def at_work(self, now_s: float, levels: TidalLevels) -> list[Worker]:
         """Who advances or reads the checkpoint to go on: nobody while too few have started."""
         there = [one for one in self.workers.values() if one.node >= 0 and not one.leaving]
         restore_s = levels.restore_s if self.begun else 0.0
@@ -107,7 +107,7 @@ class OfflineJob:
     def _running(self) -> int:
         return sum(one.node >= 0 and not one.leaving for one in self.workers.values())
 
-    def _lose(self, worker: Worker, levels: Levels) -> float:
+    def _lose(self, worker: Worker, levels: TidalLevels) -> float:
         """What it has done since the checkpoint is to be done again, and before that it has to begin anew."""
         lost = worker.unsaved + (levels.restore_s if worker.works else 0.0)
         self.left += worker.unsaved

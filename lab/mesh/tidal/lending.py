@@ -11,7 +11,7 @@ from dataclasses import replace as replace_settings
 
 from msgspec.structs import replace
 
-from lab.mesh.tidal.levels import Levels
+from lab.mesh.tidal.levels import TidalLevels
 from lab.mesh.world import MeshWorld
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.state import CoreSettings
@@ -24,7 +24,7 @@ PLAIN = CoreSettings(gang_patience_s=0.0)
 """Else by default: where there is always more to do, nodes that are kept for one gang would stand idle."""
 
 
-def giving_way(levels: Levels) -> CoreSettings:
+def giving_way(levels: TidalLevels) -> CoreSettings:
     """Where nodes lend."""
     return replace_settings(
         PLAIN, offline_eviction=True, offline_preemption=True, offline_margin=levels.offline_margin
@@ -34,7 +34,7 @@ def giving_way(levels: Levels) -> CoreSettings:
 class Lending:
     """One term's."""
 
-    def __init__(self, levels: Levels, world: MeshWorld) -> None:
+    def __init__(self, levels: TidalLevels, world: MeshWorld) -> None:
         self._world = world
         self._ledger = LoanLedger(levels.rule, on=True)
         self._uses = PodUses()

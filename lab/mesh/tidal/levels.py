@@ -25,7 +25,7 @@ ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5500, 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class TidalLevels:
     """Seconds, cores and shares. ``nodes``: with two GPUs are as many as the offline pool has."""
 
     nodes: int = 6

@@ -8,7 +8,7 @@ from lab.mesh.tidal.waits import Which
 
 
 @dataclass(slots=True)
-class Series:
+class DaySeries:
     """What was so at every step of the day: shares of the pool's cores, of its GPUs, and of requests."""
 
     hours: list[float] = field(default_factory=list)
@@ -20,13 +20,13 @@ class Series:
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedDay:
     """A day that was played. ``done`` and ``lost``: seconds of workers; ``for_use``, ``for_jobs``: of the evictions
     those because less was lent, and those for the sake of another job; ``waits``: of each online pod (``Waits``);
     ``gave_way``: seconds from when a node lent less than was held there until enough had been asked to leave, or the
     end."""
 
-    series: Series = field(default_factory=Series)
+    series: DaySeries = field(default_factory=DaySeries)
     done: float = 0.0
     lost: float = 0.0
     evictions: int = 0

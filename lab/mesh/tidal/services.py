@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.mesh.tidal.levels import Levels
+from lab.mesh.tidal.levels import TidalLevels
 from lab.traces.tidal import Tide
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ FEWEST = 2
 
 
 @dataclass(slots=True)
-class Service:
+class TidalService:
     """One of them. ``peak_cores``: what its trace's peak demands."""
 
     name: str
@@ -37,7 +37,7 @@ class Service:
     wishes: deque[tuple[float, int]] = field(default_factory=deque)
     """(when, replicas) that the HPA would have had, of the last minutes."""
 
-    def follow(self, now_s: float, used_share: float, ready: int, levels: Levels) -> int:
+    def follow(self, now_s: float, used_share: float, ready: int, levels: TidalLevels) -> int:
         """The HPA's next replicas, by what ``ready`` ones use of their requests."""
         if not self.scaled or not ready:
             return self.replicas
@@ -52,7 +52,7 @@ class Service:
         return self.replicas
 
 
-def services_of(tides: tuple[Tide, ...], first: Floats, levels: Levels) -> list[Service]:
+def services_of(tides: tuple[Tide, ...], first: Floats, levels: TidalLevels) -> list[TidalService]:
     """The services of these tides, sized for ``first`` where they are scaled. Every other one of requests is scaled."""
     cores = levels.nodes * levels.cores
     requests = sum(not tide.of_use for tide in tides)
@@ -64,12 +64,12 @@ def services_of(tides: tuple[Tide, ...], first: Floats, levels: Levels) -> list[
         peak = most * levels.replica_cores * (1.0 if tide.of_use else levels.target)
         scaled = not tide.of_use and number % 2 == 0
         replicas = max(FEWEST, math.ceil(most * min(1.0, float(first[number])))) if scaled else most
-        found.append(Service(tide.name, scaled, peak, replicas))
+        found.append(TidalService(tide.name, scaled, peak, replicas))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TidalStep:
     """What is so for one step: cores that a replica of each service uses, cores used online and offline on each node,
     the share of their demand that offline workers get there, and requests (in cores of demand) served and violated."""
 
@@ -81,7 +81,7 @@ class Moment:
     violated: float
 
 
-def moment(demand: Floats, ready: Floats, offline: Floats, levels: Levels) -> Moment:
+def moment(demand: Floats, ready: Floats, offline: Floats, levels: TidalLevels) -> TidalStep:
     """``demand``: cores by service; ``ready``: replicas by service and node; ``offline``: cores that workers there
     would use."""
     count = ready.sum(axis=1)
@@ -97,4 +97,4 @@ def moment(demand: Floats, ready: Floats, offline: Floats, levels: Levels) -> Mo
     slow = np.maximum(busy[:, None], rho_node[None, :]) > levels.line
     at = np.where(count[:, None] > 0, ready * np.where(np.isfinite(each), each, 0.0)[:, None], 0.0)
     unserved = float(demand[count == 0].sum())
-    return Moment(replica, online, given, speed, float(demand.sum()), float(at[slow].sum()) + unserved)
+    return TidalStep(replica, online, given, speed, float(demand.sum()), float(at[slow].sum()) + unserved)

@@ -13,12 +13,12 @@ from functools import partial
 
 import numpy as np
 
-from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
-from lab.mesh.placement import Named
+from lab.evaluation.results import Goal, Progress, ResultMetric, SuiteResult, silent
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.tidal.day import ALONE, ARRANGEMENTS, LENT, Arrangement, Day
 from lab.mesh.tidal.lending import PLAIN, giving_way
-from lab.mesh.tidal.levels import Levels
-from lab.mesh.tidal.played import Played
+from lab.mesh.tidal.levels import TidalLevels
+from lab.mesh.tidal.played import PlayedDay
 from lab.mesh.tidal.waits import Which, later
 from lab.mesh.world import Agents
 from lab.suites.suites import SuiteInput
@@ -52,7 +52,7 @@ UNITS_BESIDE_ALONE = {LATER: "longest that an online pod waited more than the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DayFigures:
     """One day in figures, and its course: by name, means of equal parts of an hour. ``waits``: of each online pod."""
 
     figures: Mapping[str, float]
@@ -68,24 +68,24 @@ def run_suite(given: SuiteInput, progress: Progress = silent, agents: Agents = O
             raise ConfigError(f"--policies: {name!r} is no arrangement of the pool; choose of {', '.join(by_name)}")
     chosen = [by_name[name] for name in given.policies or by_name]
     traces = read_traces(given.files) if given.files else built_in()
-    found: dict[str, dict[str, Metric]] = {}
+    found: dict[str, dict[str, ResultMetric]] = {}
     courses: dict[str, dict[str, tuple[float, ...]]] = {}
     waits: dict[str, list[Mapping[Which, float]]] = {}
     total, done = len(chosen) * len(given.seeds), 0
     for how in chosen:
-        played, days = given.each(partial(play, traces, Levels(), how, agents), given.seeds), []
+        played, days = given.each(partial(play, traces, TidalLevels(), how, agents), given.seeds), []
         for seed in given.seeds:
             progress(done, total, f"{how.name}, seed {seed}, {agents} agents")
             days.append(next(played))
             done += 1
-        found[how.name] = {name: Metric.of([day.figures[name] for day in days]) for name in days[0].figures}
+        found[how.name] = {name: ResultMetric.of([day.figures[name] for day in days]) for name in days[0].figures}
         waits[how.name] = [day.waits for day in days]
         for name in days[0].course:
             mean = np.mean([day.course[name] for day in days], axis=0)
             courses.setdefault(name, {})[how.name] = tuple(mean.tolist())
     for name, of in waits.items():
         if ALONE.name in waits and name != ALONE.name:
-            found[name][LATER] = Metric.of([*map(later, of, waits[ALONE.name])])
+            found[name][LATER] = ResultMetric.of([*map(later, of, waits[ALONE.name])])
     progress(total, total, "done")
     return SuiteResult(
         "tidal", given.command, tuple(given.seeds), found, goals=tuple(goals_of(found)),
@@ -93,13 +93,13 @@ def run_suite(given: SuiteInput, progress: Progress = silent, agents: Agents = O
     )  # fmt: skip
 
 
-def play(traces: TidalTraces, levels: Levels, how: Arrangement, agents: Agents, seed: int) -> Told:
+def play(traces: TidalTraces, levels: TidalLevels, how: Arrangement, agents: Agents, seed: int) -> DayFigures:
     """One day."""
-    world = Named(POLICY).world(levels.pool(), agents, seed, settings=giving_way(levels) if how.lends else PLAIN)
+    world = NamedPolicy(POLICY).world(levels.pool(), agents, seed, settings=giving_way(levels) if how.lends else PLAIN)
     return told(Day(traces, levels, how, world, seed).play(), levels)
 
 
-def told(played: Played, levels: Levels) -> Told:
+def told(played: PlayedDay, levels: TidalLevels) -> DayFigures:
     """A played day in figures."""
     series, hour = played.series, round(3600 / levels.step_s)
     online, demanded = np.array(series.online), np.array(series.demanded)
@@ -126,7 +126,7 @@ def told(played: Played, levels: Levels) -> Told:
         "gave_way": max(played.gave_way, default=0.0),
     }
     parts = len(used) // part
-    return Told(
+    return DayFigures(
         figures,
         {
             name: tuple((100 * values[: parts * part].reshape(parts, part).mean(axis=1)).tolist())
@@ -136,7 +136,7 @@ def told(played: Played, levels: Levels) -> Told:
     )
 
 
-def goals_of(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+def goals_of(found: Mapping[str, Mapping[str, ResultMetric]]) -> list[Goal]:
     """What lending promises; beside the services alone where they were played."""
     if LENT.name not in found:
         return []

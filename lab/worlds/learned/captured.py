@@ -24,16 +24,16 @@ RECENT_S = 600.0
 ENDED = ("Succeeded", "Failed")
 
 
-class ContainerStatus(Json, frozen=True):
+class CapturedContainerStatus(Json, frozen=True):
     restart_count: int = 0
     state: ContainerState | None = None
     last_state: ContainerState | None = None
 
 
-class PodStatus(Json, frozen=True):
+class CapturedPodStatus(Json, frozen=True):
     phase: str | None = None
     conditions: list[PodCondition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[CapturedContainerStatus] | None = None
 
 
 class SeenPod(Json, frozen=True):
@@ -41,7 +41,7 @@ class SeenPod(Json, frozen=True):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PodSpec = field(default_factory=PodSpec)
-    status: PodStatus = field(default_factory=PodStatus)
+    status: CapturedPodStatus = field(default_factory=CapturedPodStatus)
 
     @property
     def ready(self) -> bool:
@@ -55,7 +55,7 @@ class SeenPod(Json, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class ServicePods:
     """The pods of one service: ``starting`` are on a node and not Ready. ``crash_loop``, ``oom_killed`` and ``hung``
     are among these; ``cpu`` and ``memory`` the mean over ready pods, None where no ready one was measured."""
 
@@ -73,13 +73,13 @@ class Pods:
     """When the oldest of these measurements was made, seconds since 1970."""
 
 
-def counted(pods: Sequence[SeenPod], metrics: Mapping[str, PodUsage], *, now_s: float) -> Pods:
+def counted(pods: Sequence[SeenPod], metrics: Mapping[str, PodUsage], *, now_s: float) -> ServicePods:
     """The pods at ``now_s``, seconds since 1970."""
     there = [pod for pod in pods if pod.there]
     ready = [pod for pod in there if pod.ready]
     placed = [pod for pod in there if not pod.ready and pod.spec.node_name]
     used = [metrics[pod.metadata.name] for pod in ready if pod.metadata.name in metrics]
-    return Pods(
+    return ServicePods(
         ready=len(ready),
         starting=len(placed),
         pending=len(there) - len(ready) - len(placed),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.worlds.learned.series import Episode
+from lab.worlds.learned.series import RecordedStretch
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,7 +47,7 @@ COARSE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class UsualUnits:
     """What is usual. ``arrivals`` [services], requests per second; ``latency_s`` the objective; ``cores`` [services] of
     a pod's request."""
 
@@ -80,7 +80,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LearnedState:
     """A moment. ``counts`` int [batch, services, 4] (``series.COUNTS``), ``signals`` [batch, services, 6], where a
     missing one keeps its last value; ``missing`` bool [batch, services]: no reading came. Memory: ``before`` int
     [batch, services, 2] ready and pending a step ago, ``means`` [batch, services, 4], ``waited`` [batch, services,
@@ -96,9 +96,9 @@ class State:
     waited: Floats
     young: Floats
 
-    def at(self, rows: NDArray[np.int64] | slice) -> State:
+    def at(self, rows: NDArray[np.int64] | slice) -> LearnedState:
         """Some of the batch."""
-        return State(
+        return LearnedState(
             self.counts[rows], self.signals[rows], self.missing[rows], self.before[rows], self.means[rows],
             self.waited[rows], self.young[rows],
         )  # fmt: skip
@@ -108,20 +108,20 @@ EMPTY = np.array([1.0, 1.0, 1.0, 0.0, 0.1, 0.5])
 """Signals of a service of which nothing was read yet."""
 
 
-def first(counts: Ints, signals: Floats) -> State:
+def first(counts: Ints, signals: Floats) -> LearnedState:
     """The state at the beginning of a stretch."""
     missing = np.isnan(signals[..., ARRIVALS])
     filled = np.where(np.isnan(signals), EMPTY, signals)
-    return State(
+    return LearnedState(
         counts, filled, missing, counts[..., [READY, PENDING]], _trends(counts, filled),
         _waited(counts, counts, np.zeros((*counts.shape[:-1], STUCK))), np.zeros(counts.shape[:-1]),
     )  # fmt: skip
 
 
-def follow(state: State, counts: Ints, signals: Floats) -> State:
+def follow(state: LearnedState, counts: Ints, signals: Floats) -> LearnedState:
     """The state a step later."""
     filled = np.where(np.isnan(signals), state.signals, signals)
-    return State(
+    return LearnedState(
         counts,
         filled,
         np.isnan(signals[..., ARRIVALS]),
@@ -133,7 +133,7 @@ def follow(state: State, counts: Ints, signals: Floats) -> State:
 
 
 def _waited(before: Ints, counts: Ints, waited: Floats) -> Floats:
-    """``State.waited`` a step later."""
+    """``LearnedState.waited`` a step later."""
     number = np.arange(STUCK)
     went_on = np.where(number < before[..., [STARTING]], np.minimum(waited + 1.0, LONGEST_STEPS), 1.0)
     return np.where(number < counts[..., [STARTING]], went_on, 0.0)
@@ -160,7 +160,9 @@ class Graph:
         return 4 * OF_SERVICE + len(self.entries) + len(self.calls) + self.scenarios
 
 
-def inputs(state: State, replicas: Ints, loads: Floats, scenario: Ints, graph: Graph, levels: Levels) -> Floats:
+def inputs(
+    state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints, graph: Graph, levels: SignalLevels
+) -> Floats:
     """What the networks see of each service: [batch, services, inputs]: itself, the means of its callers, of those it
     calls and of the whole graph, the loads to come, which service it is, and the scenario. ``replicas`` [batch,
     services]: asked for now; ``loads`` [batch, entries]: arrivals at the entries in the step to come, over what is
@@ -182,7 +184,7 @@ def inputs(state: State, replicas: Ints, loads: Floats, scenario: Ints, graph: G
     return np.concatenate(parts, axis=-1)
 
 
-def _own_inputs(state: State, replicas: Ints, most: Ints, levels: Levels) -> Floats:
+def _own_inputs(state: LearnedState, replicas: Ints, most: Ints, levels: SignalLevels) -> Floats:
     """[batch, services, OF_SERVICE]"""
     scaled = 1.0 / np.maximum(most, 1)[None, :, None]
     counts, asked = state.counts * scaled, replicas[..., None] * scaled
@@ -206,7 +208,7 @@ def _own_inputs(state: State, replicas: Ints, most: Ints, levels: Levels) -> Flo
     )
 
 
-def key_parts(state: State, replicas: Ints, loads: Floats, scenario: Ints) -> NDArray[np.int16]:
+def key_parts(state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints) -> NDArray[np.int16]:
     """What the look-up goes by, [batch, parts]: counts and the action as they are, signals and loads in steps."""
     batch = len(replicas)
     parts = [
@@ -218,14 +220,14 @@ def key_parts(state: State, replicas: Ints, loads: Floats, scenario: Ints) -> ND
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class SignalLevels:
     """``edges`` [services, 6, LEVELS - 1] between levels; ``values`` [services, 6, LEVELS] what each stands for."""
 
     edges: Floats
     values: Floats
 
     @classmethod
-    def of(cls, signals: Floats) -> Levels:
+    def of(cls, signals: Floats) -> SignalLevels:
         """Cut for recorded values [rows, services, 6]; missing ones are left out."""
         services = signals.shape[1]
         edges = np.zeros((services, len(SIGNALS), LEVELS - 1))
@@ -254,7 +256,7 @@ class Levels:
         return np.where(np.isnan(signals), -1, found).astype(np.int64)
 
 
-def targets(state: State, replicas: Ints, after: Ints, signals: Floats, levels: Levels) -> Ints:
+def targets(state: LearnedState, replicas: Ints, after: Ints, signals: Floats, levels: SignalLevels) -> Ints:
     """What came, in classes: [batch, services, 8] (change of ready, pending, the signals' levels); -1: unknown.
 
     The change is that of those who could stay: ready ones, as far as they are still asked for.
@@ -271,13 +273,13 @@ def targets(state: State, replicas: Ints, after: Ints, signals: Floats, levels: 
     )
 
 
-def staying(state: State, replicas: Ints) -> Ints:
+def staying(state: LearnedState, replicas: Ints) -> Ints:
     """Ready replicas that are still asked for, [batch, services]."""
     found: Ints = np.minimum(state.counts[..., READY], replicas)
     return found
 
 
-def counted(state: State, replicas: Ints, change: Ints, pending: Ints) -> Ints:
+def counted(state: LearnedState, replicas: Ints, change: Ints, pending: Ints) -> Ints:
     """Counts that fit each other, from classes that were drawn one by one: [batch, services, 4]."""
     ready = np.clip(staying(state, replicas) + change - MOST_CHANGE, 0, replicas)
     waiting = np.minimum(pending, replicas - ready)
@@ -285,11 +287,11 @@ def counted(state: State, replicas: Ints, change: Ints, pending: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Transitions:
+class RecordedSteps:
     """Recorded steps of many stretches, one below the other. ``state`` a batch; ``replicas``, ``loads``, ``scenario``
     as ``inputs`` takes them; ``counts`` and ``signals`` of the moment after; ``stretch``: which each comes from."""
 
-    state: State
+    state: LearnedState
     replicas: Ints
     loads: Floats
     scenario: Ints
@@ -299,11 +301,11 @@ class Transitions:
 
 
 def transitions(
-    episodes: Sequence[Episode], units: Units, scenarios: Sequence[str], entries: Sequence[int]
-) -> Transitions:
+    episodes: Sequence[RecordedStretch], units: UsualUnits, scenarios: Sequence[str], entries: Sequence[int]
+) -> RecordedSteps:
     """Every step of the episodes. ``entries``: positions of the services that requests come to."""
     numbers = {name: at for at, name in enumerate(scenarios)}
-    states: list[State] = []
+    states: list[LearnedState] = []
     rest: list[tuple[Ints, Floats, Ints, Ints, Floats, Ints]] = []
     for number, episode in enumerate(episodes):
         signals = units.signals(episode.measures)
@@ -320,13 +322,13 @@ def transitions(
             )
         )  # fmt: skip
     joined = [np.concatenate(parts) for parts in zip(*rest, strict=True)]
-    return Transitions(stacked(states), *joined)
+    return RecordedSteps(stacked(states), *joined)
 
 
-def stacked(states: Sequence[State]) -> State:
+def stacked(states: Sequence[LearnedState]) -> LearnedState:
     """One batch of several."""
-    fields = State.__dataclass_fields__
-    return State(*(np.concatenate([getattr(one, name) for one in states]) for name in fields))
+    fields = LearnedState.__dataclass_fields__
+    return LearnedState(*(np.concatenate([getattr(one, name) for one in states]) for name in fields))
 
 
 def filled_forward(values: Floats) -> Floats:
@@ -338,7 +340,7 @@ def filled_forward(values: Floats) -> Floats:
     return found
 
 
-def with_loads(state: State, loads: Floats, entries: Sequence[int]) -> State:
+def with_loads(state: LearnedState, loads: Floats, entries: Sequence[int]) -> LearnedState:
     """The state with these arrivals at the entries."""
     signals = state.signals.copy()
     signals[:, list(entries), ARRIVALS] = loads

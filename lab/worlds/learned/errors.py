@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.worlds.learned import encoding as code
-from lab.worlds.learned.encoding import Floats, Transitions
+from lab.worlds.learned.encoding import Floats, RecordedSteps
 from lab.worlds.learned.model import LearnedTwin
 
 STEPS = 20
@@ -32,7 +32,7 @@ class Errors:
     looked_up: float
 
 
-def one_step(twin: LearnedTwin, recorded: Transitions) -> Errors:
+def one_step(twin: LearnedTwin, recorded: RecordedSteps) -> Errors:
     """Errors of what is expected a step ahead."""
     state = recorded.state
     found = twin.predict(state, recorded.replicas, recorded.loads, recorded.scenario)
@@ -52,7 +52,7 @@ def one_step(twin: LearnedTwin, recorded: Transitions) -> Errors:
 
 
 def rolled_out(
-    twin: LearnedTwin, recorded: Transitions, seed: int, *, steps: int = STEPS, draws: int = DRAWS
+    twin: LearnedTwin, recorded: RecordedSteps, seed: int, *, steps: int = STEPS, draws: int = DRAWS
 ) -> Errors:
     """Errors ``steps`` ahead, from every ``steps``-th moment of each stretch."""
     starts: list[int] = []
@@ -75,7 +75,7 @@ def rolled_out(
     return Errors(_relative(said, truth), _relative(_values(before.counts, before.signals), truth), looked_up)
 
 
-def spread_tells(twin: LearnedTwin, recorded: Transitions) -> float:
+def spread_tells(twin: LearnedTwin, recorded: RecordedSteps) -> float:
     """Error one step ahead in the tenth of moments with the largest spread, over that in all others: above 1 where the
     twin knows what it does not know."""
     found = twin.predict(recorded.state, recorded.replicas, recorded.loads, recorded.scenario)

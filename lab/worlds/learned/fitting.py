@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.worlds.learned import encoding as code
-from lab.worlds.learned.encoding import Graph, Levels, Transitions, Units, targets, transitions
+from lab.worlds.learned.encoding import Graph, RecordedSteps, SignalLevels, UsualUnits, targets, transitions
 from lab.worlds.learned.model import Header, LearnedTwin, table
-from lab.worlds.learned.series import MEASURES, Series
-from lab.worlds.services.topology import Topology, pod_class_of
+from lab.worlds.learned.series import MEASURES, RecordedSeries
+from lab.worlds.services.topology import ServiceGraph, pod_class_of
 from shared.errors import ConfigError
 from shared.model.resources import CPU
 
@@ -26,16 +26,16 @@ SPLIT_STREAM = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class FittingSteps:
     """``inputs`` float32 [steps, services, inputs], brought to their scale by ``shift`` and ``scale`` [inputs];
     ``classes`` int [steps, services, 8] (``encoding.targets``); ``held_out`` bool [steps]: not to be learned from."""
 
-    series: Series
-    topology: Topology
-    units: Units
+    series: RecordedSeries
+    topology: ServiceGraph
+    units: UsualUnits
     graph: Graph
-    levels: Levels
-    recorded: Transitions
+    levels: SignalLevels
+    recorded: RecordedSteps
     inputs: NDArray[np.float32]
     classes: code.Ints
     held_out: NDArray[np.bool_]
@@ -75,7 +75,7 @@ class Lesson:
         return LearnedTwin(header, arrays)
 
 
-def lesson_of(series: Series, topology: Topology, *, held_out: float, seed: int) -> Lesson:
+def lesson_of(series: RecordedSeries, topology: ServiceGraph, *, held_out: float, seed: int) -> FittingSteps:
     """``held_out``: the share of stretches that is kept for judging, drawn by the seed; of one stretch alone its end.
 
     Raises ``ConfigError`` for a service of which nothing was ever read.
@@ -86,16 +86,16 @@ def lesson_of(series: Series, topology: Topology, *, held_out: float, seed: int)
     graph = Graph(_calls(series, topology), entries, most, len(series.scenarios))
     recorded = transitions(series.episodes, units, series.scenarios, entries)
     held = _held_out(recorded.stretch, held_out, seed)
-    levels = Levels.of(recorded.signals[~held])
+    levels = SignalLevels.of(recorded.signals[~held])
     seen = code.inputs(recorded.state, recorded.replicas, recorded.loads, recorded.scenario, graph, levels)
     shift = seen[~held].mean(axis=(0, 1))
     scale = np.maximum(seen[~held].std(axis=(0, 1)), LEAST_SCALE)
     classes = targets(recorded.state, recorded.replicas, recorded.counts, recorded.signals, levels)
     scaled = ((seen - shift) / scale).astype(np.float32)
-    return Lesson(series, topology, units, graph, levels, recorded, scaled, classes, held, shift, scale)
+    return FittingSteps(series, topology, units, graph, levels, recorded, scaled, classes, held, shift, scale)
 
 
-def units_of(series: Series, topology: Topology) -> Units:
+def units_of(series: RecordedSeries, topology: ServiceGraph) -> UsualUnits:
     """What is usual in the series. ``ConfigError``: a service of which no arrivals were ever read."""
     arrivals = np.concatenate([one.measures[:, :, ARRIVALS] for one in series.episodes])
     known = np.isfinite(arrivals)
@@ -103,10 +103,12 @@ def units_of(series: Series, topology: Topology) -> Units:
     silent = [name for name, value in zip(series.services, mean, strict=True) if value <= 0]
     if silent:
         raise ConfigError(f"--series: no arrivals of service {silent[0]!r} were read; record them, or leave it out")
-    return Units(mean, topology.objectives.latency_s, np.array([_cores(topology, name) for name in series.services]))
+    return UsualUnits(
+        mean, topology.objectives.latency_s, np.array([_cores(topology, name) for name in series.services])
+    )
 
 
-def missing_share(series: Series, scenario: str) -> float:
+def missing_share(series: RecordedSeries, scenario: str) -> float:
     """Share of readings that were missing where there was a ready pod, once there had been any."""
     lost = total = 0
     for one in series.episodes:
@@ -125,13 +127,13 @@ def _held_out(stretch: code.Ints, share: float, seed: int) -> NDArray[np.bool_]:
     return np.isin(stretch, np.random.default_rng([seed, SPLIT_STREAM]).permutation(stretches)[:count])
 
 
-def _calls(series: Series, topology: Topology) -> code.Floats:
+def _calls(series: RecordedSeries, topology: ServiceGraph) -> code.Floats:
     found = np.zeros((len(series.services), len(series.services)))
     for caller, callee in topology.calls:
         found[series.services.index(caller), series.services.index(callee)] = 1.0
     return found
 
 
-def _cores(topology: Topology, name: str) -> float:
+def _cores(topology: ServiceGraph, name: str) -> float:
     """Of one pod's request; 1 where it requests none."""
     return dict(pod_class_of(topology.services[name]).requests).get(CPU, 1000) / 1000

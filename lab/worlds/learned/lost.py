@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lab.worlds.learned.series import COUNTS, MEASURES, Moment, Row, rows_of
+from lab.worlds.learned.series import COUNTS, MEASURES, Moment, ServiceRow, rows_of
 
 SERVED, FAILED, LATENCY, CPU = (MEASURES.index(name) for name in ("served", "failed", "latency_s", "cpu_cores"))
 FAILING = 0.05
@@ -106,7 +106,7 @@ def table_of(losses: Sequence[Loss]) -> list[str]:
     return lines
 
 
-def _loses(row: Row) -> bool:
+def _loses(row: ServiceRow) -> bool:
     finished = row.measures[SERVED] + row.measures[FAILED]
     failing = finished > 0 and row.measures[FAILED] / finished > FAILING
     replicas, ready = row.counts[COUNTS.index("replicas")], row.counts[COUNTS.index("ready")]

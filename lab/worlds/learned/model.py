@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.worlds.learned import encoding as code
-from lab.worlds.learned.encoding import Floats, Ints, Levels, State, Transitions, Units
+from lab.worlds.learned.encoding import Floats, Ints, LearnedState, RecordedSteps, SignalLevels, UsualUnits
 from shared.errors import ConfigError
 
 SCHEMA = 1
@@ -35,7 +35,7 @@ CUTS = (code.CHANGES, code.CHANGES + code.PENDINGS)
 REMEDY = "train it again with conclave train services-twin"
 
 
-class Mode(Enum):
+class TwinMode(Enum):
     """Who says what follows."""
 
     HYBRID = "hybrid"
@@ -83,10 +83,10 @@ class Prediction:
 class LearnedTwin:
     """See the module. ``mode``: who answers; with the table alone, what was never recorded stays as it is."""
 
-    def __init__(self, header: Header, arrays: Arrays, *, mode: Mode = Mode.HYBRID) -> None:
+    def __init__(self, header: Header, arrays: Arrays, *, mode: TwinMode = TwinMode.HYBRID) -> None:
         self.header, self.arrays, self.mode = header, arrays, mode
-        self.units = Units(arrays["usual"].astype(float), header.latency_s, arrays["cores"].astype(float))
-        self.levels = Levels(arrays["edges"].astype(float), arrays["values"].astype(float))
+        self.units = UsualUnits(arrays["usual"].astype(float), header.latency_s, arrays["cores"].astype(float))
+        self.levels = SignalLevels(arrays["edges"].astype(float), arrays["values"].astype(float))
         self.most: Ints = arrays["most"].astype(np.int64)
         self.entries = tuple(header.services.index(name) for name in header.entries)
         calls = arrays["calls"].astype(float)
@@ -106,20 +106,20 @@ class LearnedTwin:
             )
         return self.header.scenarios.index(name)
 
-    def start(self, scenario: str, rng: np.random.Generator) -> State:
+    def start(self, scenario: str, rng: np.random.Generator) -> LearnedState:
         """One of the recorded beginnings."""
         rows = np.flatnonzero(self.arrays["start_scenario"] == self.scenario(scenario))
         row = rows[[int(rng.integers(len(rows)))]]
         counts: Ints = self.arrays["start_counts"][row].astype(np.int64)
         return code.first(counts, self.arrays["start_signals"][row].astype(float))
 
-    def inputs(self, state: State, replicas: Ints, loads: Floats, scenario: Ints) -> Floats:
+    def inputs(self, state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints) -> Floats:
         """What the networks see, on their scale: [batch, services, inputs]."""
         seen = code.inputs(state, replicas, loads, scenario, self.graph, self.levels)
         found: Floats = (seen - self.arrays["shift"]) / self.arrays["scale"]
         return found
 
-    def predict(self, state: State, replicas: Ints, loads: Floats, scenario: Ints) -> Prediction:
+    def predict(self, state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints) -> Prediction:
         """What the networks say of the next state."""
         seen = self.inputs(state, replicas, loads, scenario).astype(np.float32)
         hidden: NDArray[np.float32] = seen.reshape(1, -1, seen.shape[-1])
@@ -139,7 +139,7 @@ class LearnedTwin:
             expected.std(axis=0).mean(axis=(1, 2)),
         )
 
-    def expected(self, found: Prediction, state: State, replicas: Ints) -> tuple[Floats, Floats]:
+    def expected(self, found: Prediction, state: LearnedState, replicas: Ints) -> tuple[Floats, Floats]:
         """(counts [batch, services, 4], signals [batch, services, 6]): means, for errors of one step."""
         ready = np.clip(
             code.staying(state, replicas) + found.change @ np.arange(-code.MOST_CHANGE, code.MOST_CHANGE + 1.0),
@@ -151,19 +151,19 @@ class LearnedTwin:
         return counts, (found.levels * self.levels.values).sum(axis=-1)
 
     def recorded(
-        self, state: State, replicas: Ints, loads: Floats, scenario: Ints
+        self, state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(first, after): rows of the look-up that begin with just this, [batch] each; none where they are equal."""
         keys = digests(code.key_parts(state, replicas, loads, scenario))
         return np.searchsorted(self._keys, keys, side="left"), np.searchsorted(self._keys, keys, side="right")
 
     def step(
-        self, state: State, replicas: Ints, loads: Floats, scenario: Ints, rng: np.random.Generator
-    ) -> tuple[State, Floats, NDArray[np.bool_]]:
+        self, state: LearnedState, replicas: Ints, loads: Floats, scenario: Ints, rng: np.random.Generator
+    ) -> tuple[LearnedState, Floats, NDArray[np.bool_]]:
         """(next state, spread [batch], looked up [batch]): one draw of what may follow."""
         batch = len(replicas)
         looked_up, spread = np.zeros(batch, bool), np.zeros(batch)
-        if self.mode is Mode.TABLE:
+        if self.mode is TwinMode.TABLE:
             same = np.full_like(replicas, code.MOST_CHANGE)
             counts = code.counted(state, replicas, same, state.counts[..., code.PENDING])
             signals = state.signals.copy()
@@ -171,7 +171,7 @@ class LearnedTwin:
             found = self.predict(state, replicas, loads, scenario)
             spread = found.spread
             counts, signals = self._draw(found, state, replicas, scenario, rng)
-        if self.mode is not Mode.NETWORKS:
+        if self.mode is not TwinMode.NETWORKS:
             low, high = self.recorded(state, replicas, loads, scenario)
             looked_up = high > low
             for at in np.flatnonzero(looked_up).tolist():
@@ -184,7 +184,7 @@ class LearnedTwin:
         return code.follow(state, counts, signals), spread, looked_up
 
     def _draw(
-        self, found: Prediction, state: State, replicas: Ints, scenario: Ints, rng: np.random.Generator
+        self, found: Prediction, state: LearnedState, replicas: Ints, scenario: Ints, rng: np.random.Generator
     ) -> tuple[Ints, Floats]:
         """(counts [batch, services, 4], signals [batch, services, 6]), readings missing as often as they were."""
         counts = code.counted(state, replicas, _drawn(found.change, rng), _drawn(found.pending, rng))
@@ -205,7 +205,7 @@ def digests(parts: NDArray[np.int16]) -> NDArray[np.uint64]:
     return np.array(found, np.uint64)
 
 
-def table(recorded: Transitions) -> dict[str, NDArray[Any]]:
+def table(recorded: RecordedSteps) -> dict[str, NDArray[Any]]:
     """The look-up's arrays."""
     keys = digests(code.key_parts(recorded.state, recorded.replicas, recorded.loads, recorded.scenario))
     order = np.argsort(keys, kind="stable")
@@ -224,7 +224,7 @@ def encode(twin: LearnedTwin) -> bytes:
     return out.getvalue()
 
 
-def decode(data: bytes, name: str, *, mode: Mode = Mode.HYBRID) -> LearnedTwin:
+def decode(data: bytes, name: str, *, mode: TwinMode = TwinMode.HYBRID) -> LearnedTwin:
     """The twin in a file. ``ConfigError``: it is none, or its arrays do not fit each other."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -17,7 +17,7 @@ from math import inf, isfinite, nan
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.autoscaling.observation import Observation, ServiceObservation
+from shared.autoscaling.observation import ScalingObservation, ServiceObservation
 from shared.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ REMEDY = "give a file of 'conclave twin series' or 'conclave twin capture --serv
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class RecordedStretch:
     """A stretch without a gap. ``counts`` [moments, services, 4] (``COUNTS``), ``measures`` [moments, services, 6]
     (``MEASURES``, NaN: missing), ``age_s`` [moments, services]."""
 
@@ -55,12 +55,12 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RecordedSeries:
     """All stretches of one graph; ``services`` is the order of the arrays' second axis."""
 
     services: tuple[str, ...]
     step_s: float
-    episodes: tuple[Episode, ...]
+    episodes: tuple[RecordedStretch, ...]
 
     @property
     def transitions(self) -> int:
@@ -74,7 +74,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ServiceRow:
     """One service at one moment. ``numbers``: the columns of ``NUMBERS`` that were told."""
 
     counts: tuple[int, ...]
@@ -87,8 +87,8 @@ class Row:
         return self.numbers.get(name, nan)
 
 
-Moment = Mapping[str, Row]
-Groups = dict[tuple[str, str], dict[float, dict[str, Row]]]
+Moment = Mapping[str, ServiceRow]
+Groups = dict[tuple[str, str], dict[float, dict[str, ServiceRow]]]
 """By scenario and episode, by time, by service."""
 
 
@@ -107,7 +107,7 @@ class Writer:
         self,
         scenario: str,
         episode: str,
-        seen: Observation,
+        seen: ScalingObservation,
         *,
         beside: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
@@ -137,12 +137,14 @@ class Writer:
         return text
 
 
-def episode_of(seen: Sequence[Observation], services: Sequence[str], *, scenario: str, name: str) -> Episode:
+def episode_of(
+    seen: Sequence[ScalingObservation], services: Sequence[str], *, scenario: str, name: str
+) -> RecordedStretch:
     """What was seen at equal steps, in this order of the services."""
     rows = [[one.services[service] for service in services] for one in seen]
     counts = [[(one.replicas, one.ready, one.starting, one.pending) for one in row] for row in rows]
     measures = [[[nan if cell is None else cell for cell in measures_of(one)] for one in row] for row in rows]
-    return Episode(
+    return RecordedStretch(
         scenario, name, np.array(counts), np.array(measures), np.array([[one.age_s for one in row] for row in rows])
     )
 
@@ -152,7 +154,7 @@ def measures_of(one: ServiceObservation) -> tuple[float | None, ...]:
     return one.arrivals, one.served, one.failed, one.queue, one.latency_s, one.usage.get("cpu")
 
 
-def parse_series(data: bytes, name: str, *, services: Sequence[str] | None = None) -> Series:
+def parse_series(data: bytes, name: str, *, services: Sequence[str] | None = None) -> RecordedSeries:
     """The series in a CSV file, gzipped or not. ``services``: those of the graph that it must be of.
 
     Raises ``ConfigError``: one line that names the file, the place and the remedy.
@@ -166,7 +168,7 @@ def parse_series(data: bytes, name: str, *, services: Sequence[str] | None = Non
             " or --topology of that one"
         )
     step_s = _step_s(groups, name)
-    return Series(order, step_s, tuple(_episodes(groups, order, step_s, name)))
+    return RecordedSeries(order, step_s, tuple(_episodes(groups, order, step_s, name)))
 
 
 def rows_of(data: bytes, name: str) -> Groups:
@@ -186,7 +188,7 @@ def rows_of(data: bytes, name: str) -> Groups:
             raise ConfigError(
                 f"{name}: line {line}: service {cells['service']!r} comes twice at {time_s:g} s; {REMEDY}"
             )
-        moment[cells["service"]] = Row(counts, measures, numbers, frozenset(cells.get("calls", "").split()))
+        moment[cells["service"]] = ServiceRow(counts, measures, numbers, frozenset(cells.get("calls", "").split()))
     if not groups:
         raise ConfigError(f"{name}: it has no rows; {REMEDY}")
     return groups
@@ -254,7 +256,7 @@ def _step_s(groups: Groups, name: str) -> float:
     return float(round(step_s)) if step_s >= 1 else step_s
 
 
-def _episodes(groups: Groups, order: Sequence[str], step_s: float, name: str) -> Iterator[Episode]:
+def _episodes(groups: Groups, order: Sequence[str], step_s: float, name: str) -> Iterator[RecordedStretch]:
     found = 0
     for (scenario, episode), moments in groups.items():
         stretch: list[float] = []
@@ -272,9 +274,9 @@ def _episodes(groups: Groups, order: Sequence[str], step_s: float, name: str) ->
         raise ConfigError(f"{name}: no two whole moments follow each other; record for longer")
 
 
-def _episode(scenario: str, episode: str, moments: Sequence[Moment], order: Sequence[str]) -> Episode:
+def _episode(scenario: str, episode: str, moments: Sequence[Moment], order: Sequence[str]) -> RecordedStretch:
     rows = [[moment[name] for name in order] for moment in moments]
-    return Episode(
+    return RecordedStretch(
         scenario,
         episode,
         np.array([[one.counts for one in row] for row in rows]),

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from lab.worlds.learned import encoding as code
 from lab.worlds.learned.model import LearnedTwin
-from lab.worlds.services.disturbances import Event, Kind
-from lab.worlds.services.topology import Topology, pod_class_of
-from lab.worlds.services.world import EXPONENTIAL_95, LOAD_STREAM, Seconds
-from shared.autoscaling.observation import Observation, ServiceObservation
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
+from lab.worlds.services.topology import ServiceGraph, pod_class_of
+from lab.worlds.services.world import EXPONENTIAL_95, LOAD_STREAM, WorldSeconds
+from shared.autoscaling.observation import ScalingObservation, ServiceObservation
 from shared.errors import ConfigError
 from shared.model.resources import CPU, MEMORY
 
@@ -29,7 +29,7 @@ UNANSWERED_S = 60.0
 """Latency at an entry that answers nobody."""
 
 
-def check_graph(twin: LearnedTwin, topology: Topology, name: str = "twin") -> None:
+def check_graph(twin: LearnedTwin, topology: ServiceGraph, name: str = "twin") -> None:
     """Raises ``ConfigError`` where the twin was learned of another graph."""
     if set(twin.header.services) != set(topology.services):
         raise ConfigError(
@@ -44,9 +44,9 @@ class LearnedWorld:
     def __init__(
         self,
         twin: LearnedTwin,
-        topology: Topology,
+        topology: ServiceGraph,
         rates: Sequence[float] | NDArray[np.float64],
-        events: Sequence[Event],
+        events: Sequence[Disturbance],
         *,
         scenario: str,
         seed: int,
@@ -58,7 +58,7 @@ class LearnedWorld:
         self.length_s = len(drawn) // self.step_s * self.step_s
         self._rates = drawn[: self.length_s]
         self.now_s = 0
-        self.seconds = Seconds()
+        self.seconds = WorldSeconds()
         self._rng = np.random.default_rng([seed, TWIN_STREAM])
         self._scenario = np.array([twin.scenario(scenario)])
         self._state = twin.start(scenario, self._rng)
@@ -83,7 +83,7 @@ class LearnedWorld:
         """Replicas that are asked for, by service."""
         return dict(self._asked)
 
-    def observe(self) -> Observation:
+    def observe(self) -> ScalingObservation:
         """What a policy sees now."""
         state, topology = self._state, self.topology
         measures = self.twin.units.measures(state.signals)[0]
@@ -99,7 +99,7 @@ class LearnedWorld:
                 age_s=self.twin.header.age_s if read else 0.0,
             )  # fmt: skip
         objectives = topology.objectives
-        return Observation(
+        return ScalingObservation(
             now=float(self.now_s),
             services={name: services[name] for name in topology.order},
             calls=topology.calls,
@@ -146,7 +146,7 @@ class LearnedWorld:
     def _surges(self, name: str, first: int) -> NDArray[np.float64]:
         found = np.zeros(self.step_s)
         for event in self.events:
-            if event.kind is Kind.SURGE and event.target == name:
+            if event.kind is DisturbanceKind.SURGE and event.target == name:
                 since, until = int(event.since_s) - first, int(min(event.until_s, self.length_s)) - first
                 found[max(since, 0) : max(until, 0)] += event.amount
         return found
@@ -183,6 +183,6 @@ class LearnedWorld:
             seconds.failed_pods.append(float(unready))
 
 
-def _requests(topology: Topology, name: str) -> dict[str, float]:
+def _requests(topology: ServiceGraph, name: str) -> dict[str, float]:
     asked = dict(pod_class_of(topology.services[name]).requests)
     return {CPU: asked.get(CPU, 0) / 1000, MEMORY: float(asked.get(MEMORY, 0))}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.environments.node_load import FloatArray
-from lab.environments.thesis import Cluster, NodeFault
+from lab.environments.thesis import NodeFault, ThesisCluster
 from lab.environments.thesis_workload import EnvPod
 from lab.worlds.placement.measured_world import limits_of
 from lab.worlds.placement.replaying import Lives, lives_of
@@ -31,7 +31,7 @@ from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.state.node_table import NodeTable
 from twin.model.capture import PARTS, Capture
 from twin.model.replay import measured, references
-from twin.model.usage import Usage
+from twin.model.usage import UsageNow
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 FEWEST_DAYS = 3
@@ -57,10 +57,10 @@ MOST_HOLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnEpisode:
     """One episode."""
 
-    cluster: Cluster
+    cluster: ThesisCluster
     pods: tuple[EnvPod, ...]
     faults: tuple[NodeFault, ...] = ()
 
@@ -70,7 +70,7 @@ class CapturedCluster:
     """``lives``: the pods, by arrival. ``spans``: (from, until) in seconds of the capture, the last ``held`` of them
     held back. ``told``: what is missing or was left out, a line each."""
 
-    cluster: Cluster
+    cluster: ThesisCluster
     lives: Lives
     fits: NDArray[np.bool_]
     """[pods, nodes]: whether the empty node takes the pod."""
@@ -104,7 +104,7 @@ class CapturedCluster:
             "missing": list(self.told),
         }
 
-    def drawn(self, rng: np.random.Generator, *, arrivals: int, most_nodes: int) -> Drawn:
+    def drawn(self, rng: np.random.Generator, *, arrivals: int, most_nodes: int) -> DrawnEpisode:
         """An episode of training, of at most so many arrivals beside what stood, on at most so many nodes."""
         share = min(1.0, most_nodes / self.nodes)
         while True:
@@ -120,11 +120,11 @@ class CapturedCluster:
         if len(kept) <= FEWEST_LEFT or rng.random() >= FAULTS:
             return drawn
         at_s = float(rng.uniform(0, drawn.pods[-1].at_s + 1))
-        return Drawn(
+        return DrawnEpisode(
             drawn.cluster, drawn.pods, (NodeFault(int(rng.integers(len(kept))), at_s, float(rng.uniform(*FAULT_S))),)
         )
 
-    def validation(self, *, episodes: int, arrivals: int, most_nodes: int) -> list[Drawn]:
+    def validation(self, *, episodes: int, arrivals: int, most_nodes: int) -> list[DrawnEpisode]:
         """The same episodes each time: of the days held back, pods as they came."""
         share, found = min(1.0, most_nodes / self.nodes), []
         total_s = sum(until - since for since, until in self.held_back)
@@ -181,7 +181,7 @@ class CapturedCluster:
     def _episode(
         self, begin_s: float, stood: Sequence[int], came: Sequence[tuple[int, int]], kept: NDArray[np.int64],
         rng: np.random.Generator,
-    ) -> Drawn:  # fmt: skip
+    ) -> DrawnEpisode:  # fmt: skip
         """``came``: (whose moment, whose use, requests and length)."""
         lives = self.lives
         last_s = max((float(lives.at_s[when]) for when, _ in came), default=begin_s)
@@ -198,11 +198,11 @@ class CapturedCluster:
                 pods.append(self._pod(who, at_s, min(float(lives.length_s[who]), end_s - at_s)))
         pods.sort(key=lambda pod: pod.at_s)
         whole = self.cluster
-        cluster = Cluster(tuple(whole.nodes[row] for row in kept.tolist()), whole.limits[kept], whole.own[kept])
-        return Drawn(cluster, tuple(pods))
+        cluster = ThesisCluster(tuple(whole.nodes[row] for row in kept.tolist()), whole.limits[kept], whole.own[kept])
+        return DrawnEpisode(cluster, tuple(pods))
 
     def _pod(self, at: int, at_s: float, length_s: float) -> EnvPod:
-        usage = Usage(*(round(value) for value in self.lives.use[at].tolist()))
+        usage = UsageNow(*(round(value) for value in self.lives.use[at].tolist()))
         return EnvPod(at_s, max(length_s, 1.0), usage, self.lives.classes[at])
 
 
@@ -228,7 +228,12 @@ def cluster_of(capture: Capture, name: str) -> CapturedCluster:
     told += _empty(spans, lives)
     held = max(1, round(len(spans) * HELD_BACK))
     found = CapturedCluster(
-        Cluster(nodes, np.where(reference > 0, reference, np.inf), lives.own), lives, fits, spans, held, tuple(told)
+        ThesisCluster(nodes, np.where(reference > 0, reference, np.inf), lives.own),
+        lives,
+        fits,
+        spans,
+        held,
+        tuple(told),
     )
     for which, parts, fewest in (
         ("to learn from", found.training, FEWEST_TRAINING), ("held back", found.held_back, FEWEST_HELD_BACK),

@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.environments.placement import Placed
+from lab.environments.placement import PlacedDecision
 from lab.environments.placement_rewards import (
     REWARDS,
     SAME_LOAD,
-    Placement,
-    Worth,
+    RewardedPlacement,
+    RewardWorth,
     latency_reward,
     place_and_judge,
 )
 from lab.environments.thesis import ThesisEnv, ThesisSettings
-from lab.worlds.placement.captured_cluster import Drawn
+from lab.worlds.placement.captured_cluster import DrawnEpisode
 from lab.worlds.placement.placement_rollout import choose
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
@@ -44,7 +44,7 @@ COSTS = {"ee": "nodes in use", "el": "reward missed", "lb": "s.d. of load"}
 class CapturedPlacement:
     """One episode, as ``placement_rewards.Environment``."""
 
-    def __init__(self, drawn: Drawn, seed: int) -> None:
+    def __init__(self, drawn: DrawnEpisode, seed: int) -> None:
         settings = ThesisSettings(nodes=len(drawn.cluster.nodes), faults=drawn.faults)
         self._env = ThesisEnv(drawn.pods, np.random.default_rng(seed), settings, drawn.cluster)
         self.table = self.seen = self._env.table
@@ -82,32 +82,32 @@ class CapturedPlacement:
         """The feasible rows, ascending."""
         return np.flatnonzero(self._env.mask)
 
-    def place(self, row: int) -> Placed:
+    def place(self, row: int) -> PlacedDecision:
         """Bind the current pod to ``row`` and go on to the next decision."""
         latency_us = int(self.table.latency_us[row])
         self._env.place(row)
-        return Placed(row, placed=True, latency_us=latency_us)
+        return PlacedDecision(row, placed=True, latency_us=latency_us)
 
 
-def judged(policy: str, env: CapturedPlacement, row: int) -> Worth:
+def judged(policy: str, env: CapturedPlacement, row: int) -> RewardWorth:
     """Place the current pod on ``row``: what it was worth to ``policy``."""
     worth = _REWARD_OF[policy](env, row)
     env.place(row)
     return worth
 
 
-def even_reward(env: CapturedPlacement, row: int) -> Worth:
+def even_reward(env: CapturedPlacement, row: int) -> RewardWorth:
     """``MOST_REWARD`` for the node that leaves loads most even, 0 for the one that leaves them least so."""
     rows = env.rows()
     after = spreads_after(env, rows)
     least, most = float(after.min()), float(after.max())
     if most - least < SAME_LOAD:
-        return Worth(MOST_REWARD, terminated=False)
+        return RewardWorth(MOST_REWARD, terminated=False)
     found = float(after[int(np.searchsorted(rows, row))])
-    return Worth(MOST_REWARD * (most - found) / (most - least), terminated=False)
+    return RewardWorth(MOST_REWARD * (most - found) / (most - least), terminated=False)
 
 
-def few_nodes_reward(env: CapturedPlacement, row: int) -> Worth:
+def few_nodes_reward(env: CapturedPlacement, row: int) -> RewardWorth:
     """``MOST_REWARD`` times the fewest nodes that would hold what is requested, by its sums and the largest nodes, over
     the nodes in use, both with the current pod on ``row``. Where that takes a node into use, times how much of what is
     requested it would hold, beside the node that would hold most: which one it was tells only much later else."""
@@ -125,20 +125,20 @@ def few_nodes_reward(env: CapturedPlacement, row: int) -> Worth:
         held = (offered / asked[:, None]).min(axis=0)
         if held.max() > 0:  # nodes that tell nothing of what they offer are all alike
             worth *= float(held[int(np.searchsorted(live, row))] / held.max())
-    return Worth(MOST_REWARD * worth, terminated=False)
+    return RewardWorth(MOST_REWARD * worth, terminated=False)
 
 
-def near_and_few_reward(env: CapturedPlacement, row: int) -> Worth:
+def near_and_few_reward(env: CapturedPlacement, row: int) -> RewardWorth:
     """What ``el`` is paid for latency and for nodes, ``few_nodes_reward``, at most ``MOST_REWARD`` together: the step
     from one latency limit to the next is worth more than any node."""
     pod, latency_us = env.pod_class, int(env.table.latency_us[row])
     near = latency_reward(
-        Placement(
+        RewardedPlacement(
             np.zeros(1), 0, env.pods, latency_us, latency_soft_us=pod.latency_soft_us,
             latency_hard_us=pod.latency_hard_us,
         )
     )  # fmt: skip
-    return Worth(NEAR * MOST_REWARD * near + (1 - NEAR) * few_nodes_reward(env, row).reward, terminated=False)
+    return RewardWorth(NEAR * MOST_REWARD * near + (1 - NEAR) * few_nodes_reward(env, row).reward, terminated=False)
 
 
 def _fewest(offered: NDArray[np.int64], asked: NDArray[np.int64]) -> int:
@@ -158,17 +158,17 @@ def spreads_after(env: CapturedPlacement, rows: IntArray) -> NDArray[np.float64]
     return spread
 
 
-def costs_of(policy: Policy, name: str, episodes: Sequence[Drawn]) -> list[float]:
+def costs_of(policy: Policy, name: str, episodes: Sequence[DrawnEpisode]) -> list[float]:
     """``COSTS[name]`` of each episode, played by ``policy`` alone, by what it is seen to do."""
     return [_cost(policy, name, drawn, number) for number, drawn in enumerate(episodes)]
 
 
-def cost_of(policy: Policy, name: str, episodes: Sequence[Drawn]) -> float:
+def cost_of(policy: Policy, name: str, episodes: Sequence[DrawnEpisode]) -> float:
     """Their mean."""
     return float(np.mean(costs_of(policy, name, episodes)))
 
 
-def _cost(policy: Policy, name: str, drawn: Drawn, seed: int) -> float:
+def _cost(policy: Policy, name: str, drawn: DrawnEpisode, seed: int) -> float:
     env, rng = CapturedPlacement(drawn, seed), np.random.default_rng((seed, 1))
     found: list[float] = []
     while not env.finished:
@@ -200,7 +200,7 @@ def _healthy(env: CapturedPlacement) -> IntArray:
     return np.flatnonzero(table.present[: table.rows] & ~table.unschedulable[: table.rows])
 
 
-_REWARD_OF: dict[str, Callable[[CapturedPlacement, int], Worth]] = {
+_REWARD_OF: dict[str, Callable[[CapturedPlacement, int], RewardWorth]] = {
     "ee": few_nodes_reward, "el": near_and_few_reward, "lb": even_reward,
 }  # fmt: skip
 _COST_OF: dict[str, Callable[[CapturedPlacement, int], float]] = {

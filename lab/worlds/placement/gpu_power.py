@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from shared.model.gpu import GpuRequest, GpuStates, Ints, options
 from shared.model.power import PWR, PowerCurves
 from shared.model.resources import MILLI_PER_DEVICE
@@ -19,8 +19,8 @@ from shared.policy.frag.features import model_share
 from shared.policy.frag.power_policy import PRICE, priced
 from shared.policy.frag.scorers import Frag
 from shared.policy.power import node_watts
-from shared.policy.rehearsal.episode import NO_NODE, Episode
-from shared.policy.rehearsal.rehearsal import Trace
+from shared.policy.rehearsal.episode import NO_NODE, RehearsedEpisode
+from shared.policy.rehearsal.rehearsal import RehearsalTrace
 from shared.policy.weights import WeightsFile
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,9 @@ class PowerScorer:
 
     random_ties = False
 
-    def __init__(self, trace: Trace, weights: WeightsFile, *, curves: PowerCurves = PWR, price: float = PRICE) -> None:
+    def __init__(
+        self, trace: RehearsalTrace, weights: WeightsFile, *, curves: PowerCurves = PWR, price: float = PRICE
+    ) -> None:
         self._frag = Frag(weights, trace.demand, model_share(trace.nodes.states), fullest_only=True)
         self._watts = StateWatts(trace.nodes.models, curves)
         self._price = price
@@ -70,7 +72,7 @@ class PowerScorer:
         return waste + priced(self._watts.of(after) - self._watts.of(states), self._price), device
 
 
-def kilowatts(trace: Trace, episode: Episode, curves: PowerCurves = PWR) -> Floats:
+def kilowatts(trace: RehearsalTrace, episode: RehearsedEpisode, curves: PowerCurves = PWR) -> Floats:
     """float64 ``[POINTS + 1]``: what all nodes draw when 0, 1, ..., 100 % of the GPUs have been asked for."""
     watts, states = StateWatts(trace.nodes.models, curves), trace.nodes.states.take(np.arange(len(trace.nodes.names)))
     asked = np.arange(1, POINTS + 1) * episode.capacity / POINTS
@@ -91,10 +93,10 @@ def kilowatts(trace: Trace, episode: Episode, curves: PowerCurves = PWR) -> Floa
     return np.array(found, np.float64) / 1000
 
 
-def power_metrics(trace: Trace, episodes: list[Episode], prefix: str = "") -> dict[str, Metric]:
+def power_metrics(trace: RehearsalTrace, episodes: list[RehearsedEpisode], prefix: str = "") -> dict[str, ResultMetric]:
     """``kilowatts``: what is drawn on the way from no GPU asked for to all of them, in the mean; ``kilowatts_25``,
     ``_50``, ``_75``, ``_100``: when so many percent of them are."""
     drawn, parts = [kilowatts(trace, episode) for episode in episodes], (25, 50, 75, 100)
     at = {f"{prefix}kilowatts_{part}": [float(one[part * POINTS // 100]) for one in drawn] for part in parts}
     mean = {f"{prefix}kilowatts": [float(one.mean()) for one in drawn]}
-    return {name: Metric.of(figures) for name, figures in (mean | at).items()}
+    return {name: ResultMetric.of(figures) for name, figures in (mean | at).items()}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.suites.thesis import LEARNED, maker
-from lab.worlds.placement.table_run import Job, PolicyChooser, Step, TableRun
+from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun, TableStep
 from shared.errors import ConfigError
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api
@@ -21,8 +21,8 @@ from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import POLICIES, make_policy
 from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
-from twin.model.replay import Placed, amounts
-from twin.model.usage import LIMITS_ANNOTATION, NO_USAGE, Limits, Profile, limits_from_json
+from twin.model.replay import ReplayedPod, amounts
+from twin.model.usage import LIMITS_ANNOTATION, NO_USAGE, UsageLimits, UsageProfile, limits_from_json
 
 LAG_S = 15.0
 """How old measurements are, as in the thesis."""
@@ -43,7 +43,7 @@ def named_policy(name: str, store: UtilisationStore) -> Policy:
     return make_policy(name)
 
 
-def limits_of(nodes: Iterable[api.Node]) -> dict[str, Limits]:
+def limits_of(nodes: Iterable[api.KubeNode]) -> dict[str, UsageLimits]:
     """What each node offers by name: allocatable, disk and network of the annotation. ``ObjectError``: malformed."""
     found = {}
     for raw in nodes:
@@ -60,9 +60,13 @@ class MeasuredWorld:
     """``profiles``: what each pod uses, by uid; ``base`` [nodes, parts]: what each node uses by itself."""
 
     def __init__(
-        self, limits: Mapping[str, Limits], profiles: Mapping[str, Profile], *, base: NDArray[np.float64] | None = None
+        self,
+        limits: Mapping[str, UsageLimits],
+        profiles: Mapping[str, UsageProfile],
+        *,
+        base: NDArray[np.float64] | None = None,
     ) -> None:
-        self.placed: list[Placed] = []
+        self.placed: list[ReplayedPod] = []
         self.store = UtilisationStore(start_delay_s=0.0, mean_s=MEAN_S)
         self._limits = dict(limits)
         self._profiles = profiles
@@ -71,20 +75,20 @@ class MeasuredWorld:
         for name in self._limits:
             self.store.slot(name)
 
-    def stood(self, pod: Placed, workload: str) -> None:
+    def stood(self, pod: ReplayedPod, workload: str) -> None:
         """The pod was there before anything was decided."""
         self.placed.append(pod)
         self.store.bound(pod.uid, pod.node, workload, now_s=pod.start_s)
 
-    def run(self, nodes: Sequence[api.Node], jobs: Sequence[Job], policy: str, rng: Rng) -> TableRun:
+    def run(self, nodes: Sequence[api.KubeNode], jobs: Sequence[TablePod], policy: str, rng: Rng) -> TableRun:
         """The jobs placed by ``policy``, which reads what is measured here; tell each step to ``bound``."""
         return self.run_by(nodes, jobs, named_policy(policy, self.store), rng)
 
-    def run_by(self, nodes: Sequence[api.Node], jobs: Sequence[Job], policy: Policy, rng: Rng) -> TableRun:
+    def run_by(self, nodes: Sequence[api.KubeNode], jobs: Sequence[TablePod], policy: Policy, rng: Rng) -> TableRun:
         """As ``run``, by a policy that reads ``store`` already where it reads any."""
         choose = PolicyChooser(policy, rng)
 
-        def informed(job: Job, observation: Observation) -> int:
+        def informed(job: TablePod, observation: Observation) -> int:
             self.advance(run.now_s)
             return choose(job, observation)
 
@@ -101,11 +105,11 @@ class MeasuredWorld:
             self.store.measure_all(self._shares(now_s - LAG_S), at_s=now_s - LAG_S)
         self.store.advance(now_s)
 
-    def bound(self, step: Step) -> None:
+    def bound(self, step: TableStep) -> None:
         """The step's pod starts on its node."""
         job = step.job
         end_s = None if job.duration_s is None else step.at_s + job.duration_s
-        self.placed.append(Placed(job.uid, step.node, step.at_s, end_s, self._profiles[job.uid]))
+        self.placed.append(ReplayedPod(job.uid, step.node, step.at_s, end_s, self._profiles[job.uid]))
         self.store.bound(job.uid, step.node, job.pod_class.workload, now_s=step.at_s)
 
     def _shares(self, at_s: float) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ Decider = Callable[[PlacementEnv, IntArray], Verdicts]
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class PlacementRollout:
     """Counts of one run."""
 
     reward: float
@@ -116,7 +116,7 @@ def load_spread(env: PlacementEnv) -> float:
     return float(np.mean(found)) if found else 0.0
 
 
-def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) -> Rollout:
+def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) -> PlacementRollout:
     """Run the whole experiment with ``seed``."""
     env = PlacementEnv(scenario, seed)
     rng = np.random.default_rng((seed, 1))
@@ -151,7 +151,7 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
     created = np.diff(held, prepend=0) > 0
     fewest = -(-held[created] // min(per_node, size.pods))
     known_latencies = np.array(latencies)
-    return Rollout(
+    return PlacementRollout(
         reward=float(np.mean(rewards)),
         active_nodes=float(active[some].mean()),
         active_ratio=float(active[created].mean() / fewest.mean()),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lab.environments.power import energy_wh
 from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
-from lab.worlds.placement.table_run import Job
+from lab.worlds.placement.table_run import TablePod
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, pod_class_of
@@ -28,7 +28,7 @@ from shared.policy.observation import Rng
 from twin.model.capture import PARTS, Capture, CapturedPod
 from twin.model.replay import (
     Array,
-    Placed,
+    ReplayedPod,
     ReplayError,
     amounts,
     measured,
@@ -39,9 +39,9 @@ from twin.model.replay import (
 from twin.model.usage import (
     FOREVER,
     USAGE_ANNOTATION,
-    Limits,
-    Profile,
-    Usage,
+    UsageLimits,
+    UsageNow,
+    UsageProfile,
     profile_from_json,
 )
 from twin.model.usage_fit import fit
@@ -55,7 +55,7 @@ FEWEST_STEPS = 8
 
 
 @dataclass(frozen=True)
-class Load:
+class ReplayedLoad:
     """What a placement makes of the cluster, over the whole capture.
 
     ``imbalance``: time mean of the deviation over nodes of each node's highest utilisation (targets T3). ``highest``:
@@ -77,8 +77,8 @@ class Replay:
 
     requests: ReplayError
     fitted: ReplayError | None
-    recorded: Load
-    other: Load | None = None
+    recorded: ReplayedLoad
+    other: ReplayedLoad | None = None
     annotated: int = 0
     estimated: int = 0
     requested: int = 0
@@ -102,7 +102,7 @@ def uid_of(pod: CapturedPod) -> str:
     return meta.uid or f"{meta.namespace}/{meta.name}"
 
 
-def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
+def jobs_of(capture: Capture) -> tuple[list[TablePod], tuple[str, ...]]:
     """(the pods as jobs, names of those whose spec cannot be used).
 
     Pods that ran before the capture began keep their node; those that came during it are to be decided about. What was
@@ -112,7 +112,7 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
     for one in capture.pods:
         spec, meta = one.pod.spec, one.pod.metadata
         try:
-            asked = pod_class_of(api.Pod(meta, msgspec.structs.replace(spec, node_name=None)))
+            asked = pod_class_of(api.KubePod(meta, msgspec.structs.replace(spec, node_name=None)))
         except ObjectError as error:
             unusable.append(f"{meta.namespace}/{meta.name}: {error}")
             continue
@@ -123,7 +123,7 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
         length_s = None if one.ended_s is None else max(one.ended_s - began_s, 0.0)
         stood = began_s < 0 and bool(node)
         pod_class = msgspec.structs.replace(asked, workload=group_of(one))
-        job = Job(uid_of(one), began_s if stood else max(one.arrived_s, 0.0), pod_class, length_s)
+        job = TablePod(uid_of(one), began_s if stood else max(one.arrived_s, 0.0), pod_class, length_s)
         jobs.append(replace(job, node=node if stood else "", was_on=node))
     return jobs, tuple(unusable)
 
@@ -175,7 +175,7 @@ def lives_of(capture: Capture) -> Lives:
     )  # fmt: skip
 
 
-def _mean_use(profile: Profile, length_s: float) -> Array:
+def _mean_use(profile: UsageProfile, length_s: float) -> Array:
     """float64 [parts]: over a run of so many seconds."""
     at = (np.arange(LOOKS) + 0.5) / LOOKS * max(length_s, 1.0)
     whole = replace(profile, duration_s=None)
@@ -185,9 +185,9 @@ def _mean_use(profile: Profile, length_s: float) -> Array:
     return found
 
 
-def _requested(pod_class: PodClass) -> Profile:
+def _requested(pod_class: PodClass) -> UsageProfile:
     requests = dict(pod_class.requests)
-    return Profile(((0.0, Usage(requests.get(CPU, 0), requests.get(MEMORY, 0))),))
+    return UsageProfile(((0.0, UsageNow(requests.get(CPU, 0), requests.get(MEMORY, 0))),))
 
 
 def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Replay:
@@ -226,7 +226,7 @@ def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Rep
     return _under_policy(capture, found, jobs, spans, times_s, base, policy, rng)
 
 
-def _recorded_spans(capture: Capture, classes: dict[str, Job]) -> tuple[list[Placed], frozenset[str]]:
+def _recorded_spans(capture: Capture, classes: dict[str, TablePod]) -> tuple[list[ReplayedPod], frozenset[str]]:
     """(where each pod stood and what it is believed to use: its annotation or its requests; uids of the annotated)."""
     spans, annotated = [], set()
     for one in capture.pods:
@@ -239,18 +239,18 @@ def _recorded_spans(capture: Capture, classes: dict[str, Job]) -> tuple[list[Pla
             annotated.add(job.uid)
         else:
             profile = _requested(job.pod_class)
-        spans.append(Placed(job.uid, job.was_on, one.started_s, one.ended_s, profile, group_of(one)))
+        spans.append(ReplayedPod(job.uid, job.was_on, one.started_s, one.ended_s, profile, group_of(one)))
     return spans, frozenset(annotated)
 
 
 def _with_estimates(
-    limits: dict[str, Limits],
-    spans: list[Placed],
+    limits: dict[str, UsageLimits],
+    spans: list[ReplayedPod],
     annotated: frozenset[str],
     times_s: list[float],
     seen: Array,
     half: int,
-) -> tuple[list[Placed], Array, int]:
+) -> tuple[list[ReplayedPod], Array, int]:
     """(spans with estimated usage, what each node uses by itself [nodes, parts], how many were estimated)."""
     early = times_s[:half]
     known = usage_over_time(limits, [span for span in spans if span.uid in annotated], early)
@@ -268,7 +268,7 @@ def _with_estimates(
     base, use = fit(counts, seen[:, :half] - known, prior)
     seen_groups = {group for number, group in enumerate(groups) if counts[number].any()}
     estimates = {
-        group: Profile(((0.0, Usage(*(round(value) for value in use[number]))),))
+        group: UsageProfile(((0.0, UsageNow(*(round(value) for value in use[number]))),))
         for number, group in enumerate(groups)
         if group in seen_groups
     }
@@ -282,8 +282,8 @@ def _with_estimates(
 def _under_policy(
     capture: Capture,
     found: Replay,
-    jobs: Sequence[Job],
-    spans: Sequence[Placed],
+    jobs: Sequence[TablePod],
+    spans: Sequence[ReplayedPod],
     times_s: list[float],
     base: Array,
     policy: str,
@@ -327,10 +327,12 @@ def _under_policy(
 
 
 def _load(
-    limits: dict[str, Limits], spans: Sequence[Placed], times_s: list[float], base: Array, reference: Array
-) -> Load:
+    limits: dict[str, UsageLimits], spans: Sequence[ReplayedPod], times_s: list[float], base: Array, reference: Array
+) -> ReplayedLoad:
     used = usage_over_time(limits, spans, times_s) + base[:, None, :]
     whole = reference[:, None, :]
     shares = np.divide(used, whole, out=np.zeros_like(used), where=whole > 0)
     highest = shares.max(axis=2)
-    return Load(float(highest.std(axis=0).mean()), float(highest.max(initial=0.0)), energy_wh(shares[:, :, 0], times_s))
+    return ReplayedLoad(
+        float(highest.std(axis=0).mean()), float(highest.max(initial=0.0)), energy_wh(shares[:, :, 0], times_s)
+    )

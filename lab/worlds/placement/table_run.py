@@ -25,7 +25,7 @@ from shared.scheduling.state.cache import ClusterCache
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TablePod:
     """A pod that comes ``at_s`` and runs ``duration_s`` from its placement (None: for ever).
 
     ``node``: it stands there and is not decided about; it still holds what it requests. ``was_on``: where history put
@@ -41,13 +41,13 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TableStep:
     """One decision, before it counts: ``observation.table`` is as the policy saw it until the next step is asked for.
 
     ``chosen``: index into ``observation.rows``.
     """
 
-    job: Job
+    job: TablePod
     at_s: float
     observation: Observation
     chosen: int
@@ -58,7 +58,7 @@ class Step:
         return self.observation.table.names[int(self.observation.rows[self.chosen])]
 
 
-Chooser = Callable[[Job, Observation], "int | None"]
+Chooser = Callable[[TablePod, Observation], "int | None"]
 """Which of ``observation.rows`` takes the job, as an index; None leaves it out for good. There is at least one row."""
 
 
@@ -68,20 +68,20 @@ class TableRun:
     ``now_s``: the moment of the decision that is being made, for choosers that must know it.
     """
 
-    def __init__(self, nodes: Sequence[Node], jobs: Sequence[Job], choose: Chooser) -> None:
+    def __init__(self, nodes: Sequence[Node], jobs: Sequence[TablePod], choose: Chooser) -> None:
         self.cache = ClusterCache()
         for node in nodes:
             self.cache.upsert_node(node)
         self.feasibility = FeasibilityCache(self.cache.table, profile=UNMEASURED)
-        self.unplaced: list[Job] = []
-        self.left_out: list[Job] = []
+        self.unplaced: list[TablePod] = []
+        self.left_out: list[TablePod] = []
         self.now_s = 0.0
         self._choose = choose
         self._arrivals = sorted(jobs, key=lambda job: (job.at_s, job.uid))
         self._ends: list[tuple[float, str]] = []
 
-    def __iter__(self) -> Iterator[Step]:
-        waiting: list[Job] = []
+    def __iter__(self) -> Iterator[TableStep]:
+        waiting: list[TablePod] = []
         for job in self._arrivals:
             while self._ends and self._ends[0][0] <= job.at_s:
                 waiting = yield from self._end_next(waiting)
@@ -90,16 +90,16 @@ class TableRun:
             waiting = yield from self._end_next(waiting)
         self.unplaced = waiting
 
-    def _end_next(self, waiting: list[Job]) -> Generator[Step, None, list[Job]]:
+    def _end_next(self, waiting: list[TablePod]) -> Generator[TableStep, None, list[TablePod]]:
         """The next pod ends; who waits is tried again. Returns who still waits."""
         now_s, uid = heapq.heappop(self._ends)
         self.cache.forget(uid)
-        still: list[Job] = []
+        still: list[TablePod] = []
         for job in waiting:
             still += yield from self._place(job, now_s)
         return still
 
-    def _place(self, job: Job, now_s: float) -> Generator[Step, None, list[Job]]:
+    def _place(self, job: TablePod, now_s: float) -> Generator[TableStep, None, list[TablePod]]:
         """Decide and count. Returns the job when no node takes it, else nothing."""
         node = job.node
         if not node:
@@ -112,7 +112,7 @@ class TableRun:
             if chosen is None:
                 self.left_out.append(job)
                 return []
-            step = Step(job, now_s, observation, chosen)
+            step = TableStep(job, now_s, observation, chosen)
             node = step.node
             yield step
         self.cache.assume(job.uid, node, job.pod_class, now_s)
@@ -129,7 +129,7 @@ class PolicyChooser:
         self._rng = rng
         self._ranker: Ranker | None = None
 
-    def __call__(self, job: Job, observation: Observation) -> int:
+    def __call__(self, job: TablePod, observation: Observation) -> int:
         """See ``Chooser``."""
         if self._ranker is None or self._ranker.table is not observation.table:
             table = observation.table
@@ -138,7 +138,7 @@ class PolicyChooser:
         return int(np.searchsorted(observation.rows, slot.row))
 
 
-def repeat_history(job: Job, observation: Observation) -> int | None:
+def repeat_history(job: TablePod, observation: Observation) -> int | None:
     """The node that history chose; None where the filters would not have let it."""
     row = observation.table.row_of.get(job.was_on)
     if row is None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.environments.thesis import Cluster, ThesisEnv, ThesisSettings
-from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
+from lab.environments.thesis import ThesisCluster, ThesisEnv, ThesisSettings
+from lab.environments.thesis_workload import EnvPod, NumpyDraws, thesis_pods
 from shared.policy.marl.features import Features, Observer
 from shared.policy.observation import Observation
 from shared.policy.usage.utilisation import UtilisationStore
@@ -26,7 +26,7 @@ class Session:
 
     def __init__(
         self, pods: Sequence[EnvPod], seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True,
-        cluster: Cluster | None = None,
+        cluster: ThesisCluster | None = None,
     ) -> None:  # fmt: skip
         self.env = ThesisEnv(pods, np.random.default_rng(seed), settings, cluster)
         self.metrics = metrics
@@ -45,7 +45,7 @@ class Session:
     def of(cls, workload: str, seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True) -> Session:
         """The built-in workload ``uniform`` or ``random`` of one seed."""
         settings = settings or ThesisSettings()
-        return cls(thesis_pods(workload, Draws(seed), nodes=settings.nodes), seed, settings, metrics=metrics)
+        return cls(thesis_pods(workload, NumpyDraws(seed), nodes=settings.nodes), seed, settings, metrics=metrics)
 
     @property
     def over(self) -> bool:

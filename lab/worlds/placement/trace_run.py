@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from lab.worlds.placement.gpu_power import PowerScorer
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest
-from shared.policy.frag.fragmentation import Demand, typical_demand
+from shared.policy.frag.fragmentation import TypicalDemand, typical_demand
 from shared.policy.frag.power_policy import POWER
 from shared.policy.frag.scorers import MAX_NODE_SCORE, BestFit, Fgd
 from shared.policy.frag.value import NAME
 from shared.policy.rehearsal import rehearsal
-from shared.policy.rehearsal.episode import NO_NODE, Episode, Scorer
-from shared.policy.rehearsal.rehearsal import Trace, by_value
+from shared.policy.rehearsal.episode import NO_NODE, RehearsedEpisode, Scorer
+from shared.policy.rehearsal.rehearsal import RehearsalTrace, by_value
 from shared.policy.rehearsal.submission import GpuNodes
 from shared.policy.weights import WeightsFile, shipped
 
 Floats = NDArray[np.float64]
 
 
-class KubeDefault:
+class ModelledKubeDefault:
     """The experiment's model of kube-scheduler's default profile: LeastAllocated and BalancedAllocation, equal weights.
 
     It does not see GPUs beyond whether they fit: an extended resource is no part of its default scores. The device of
@@ -57,10 +57,10 @@ def _balance(cpu: Floats, memory: Floats) -> Floats:
     return result
 
 
-HEURISTICS: dict[str, Callable[[Demand], Scorer | None]] = {
+HEURISTICS: dict[str, Callable[[TypicalDemand], Scorer | None]] = {
     "best-fit": lambda _: BestFit(),
     "fgd": Fgd,
-    "kube-default": lambda _: KubeDefault(),
+    "kube-default": lambda _: ModelledKubeDefault(),
     "random": lambda _: None,
 }
 
@@ -68,18 +68,18 @@ POLICIES = (*sorted(HEURISTICS), NAME, POWER)
 PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
 
 
-def parse_lists(pods: str, pods_file: str, nodes: str, nodes_file: str) -> Trace:
+def parse_lists(pods: str, pods_file: str, nodes: str, nodes_file: str) -> RehearsalTrace:
     """From the texts of two files; their names are named in errors."""
     return trace_on(parse_gpu_nodes(nodes, nodes_file), pods, pods_file)
 
 
-def trace_on(nodes: GpuNodes, pods: str, pods_file: str) -> Trace:
+def trace_on(nodes: GpuNodes, pods: str, pods_file: str) -> RehearsalTrace:
     """A pod list's text on nodes read before."""
     parsed = parse_gpu_pods(pods, pods_file, nodes)
-    return Trace(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
+    return RehearsalTrace(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
 
 
-def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
+def scorer_of(policy: str, trace: RehearsalTrace, weights: WeightsFile | None = None) -> Scorer | None:
     """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, and of ``power`` that decides by them;
     default the shipped ones."""
     if policy == NAME:
@@ -92,18 +92,18 @@ def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> 
 
 
 def play(
-    trace: Trace,
+    trace: RehearsalTrace,
     policy: str,
     seed: int,
     *,
     weights: WeightsFile | None = None,
     tick: Callable[[], None] = lambda: None,
-) -> Episode:
+) -> RehearsedEpisode:
     """One episode of ``policy`` on ``trace``."""
     return rehearsal.play(trace, scorer_of(policy, trace, weights), seed, tick=tick)
 
 
-def metrics_of(episodes: Sequence[Episode], prefix: str = "") -> dict[str, Metric]:
+def metrics_of(episodes: Sequence[RehearsedEpisode], prefix: str = "") -> dict[str, ResultMetric]:
     """The figures of some episodes, one per seed.
 
     ``allocated_130``, ``allocated_100``: percent of all GPU thousandths allocated at the end (130 % demand) and when
@@ -111,15 +111,15 @@ def metrics_of(episodes: Sequence[Episode], prefix: str = "") -> dict[str, Metri
     numbers of pods.
     """
     return {
-        f"{prefix}allocated_130": Metric.of([episode.allocation() for episode in episodes]),
-        f"{prefix}allocated_100": Metric.of([episode.allocation(1.0) for episode in episodes]),
-        f"{prefix}fragment": Metric.of([100 * episode.fragment / episode.capacity for episode in episodes]),
-        f"{prefix}failed": Metric.of([episode.failed for episode in episodes]),
-        f"{prefix}submitted": Metric.of([len(episode.row) for episode in episodes]),
+        f"{prefix}allocated_130": ResultMetric.of([episode.allocation() for episode in episodes]),
+        f"{prefix}allocated_100": ResultMetric.of([episode.allocation(1.0) for episode in episodes]),
+        f"{prefix}fragment": ResultMetric.of([100 * episode.fragment / episode.capacity for episode in episodes]),
+        f"{prefix}failed": ResultMetric.of([episode.failed for episode in episodes]),
+        f"{prefix}submitted": ResultMetric.of([len(episode.row) for episode in episodes]),
     }
 
 
-def placement_rows(trace: Trace, episode: Episode) -> Iterator[str]:
+def placement_rows(trace: RehearsalTrace, episode: RehearsedEpisode) -> Iterator[str]:
     """Lines under ``PLACEMENTS_HEADER``, one per submitted pod, in order.
 
     ``order`` and ``pod_row`` count from 0, the latter over the pod list's rows; ``node_sn`` and ``devices`` are empty

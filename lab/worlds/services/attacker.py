@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isfinite
 
 from lab.worlds.services.world import ServiceWorld
-from shared.autoscaling.observation import Observation
+from shared.autoscaling.observation import ScalingObservation
 from shared.errors import ConfigError
 
 RATES = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -65,7 +65,7 @@ class Opportunist:
         self._until_s = -1.0
         self._able_since_s: float | None = None
 
-    def step(self, seen: Observation) -> None:
+    def step(self, seen: ScalingObservation) -> None:
         """Choose and act."""
         entry = seen.services[self._attacker.entry]
         self._most = max(self._most, entry.ready)

@@ -14,7 +14,7 @@ import msgspec
 from shared.errors import ConfigError
 
 
-class Kind(StrEnum):
+class DisturbanceKind(StrEnum):
     """What an event does while it lasts."""
 
     SURGE = "surge"
@@ -30,10 +30,10 @@ class Kind(StrEnum):
     way."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class Disturbance(msgspec.Struct, frozen=True):
     """One disturbance, from ``since_s`` until before ``until_s``."""
 
-    kind: Kind
+    kind: DisturbanceKind
     since_s: float
     until_s: float
     amount: float
@@ -44,7 +44,7 @@ class Event(msgspec.Struct, frozen=True):
         return self.since_s <= now_s < self.until_s
 
 
-def check_events(events: tuple[Event, ...]) -> None:
+def check_events(events: tuple[Disturbance, ...]) -> None:
     """Raises ``ConfigError`` for an event that ends before it begins, or whose strength is no number."""
     for number, event in enumerate(events):
         if not (0 <= event.since_s < event.until_s <= inf):

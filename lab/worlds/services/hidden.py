@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from lab.worlds.services.readings import Sensing
-from lab.worlds.services.topology import Topology
+from lab.worlds.services.readings import ServiceSensing
+from lab.worlds.services.topology import ServiceGraph
 
 HIDDEN_STREAM = 41
 Range = tuple[float, float]
@@ -33,9 +33,11 @@ class Hidden:
     queue: Range = (0.7, 1.4)
     errors: Range = (1.0, 4.0)
     crashes: Range = (1.0, 4.0)
-    sensing: Sensing = field(default_factory=lambda: Sensing(scrape_s=10, delay_s=4.0, noise=0.08, missing=0.03))
+    sensing: ServiceSensing = field(
+        default_factory=lambda: ServiceSensing(scrape_s=10, delay_s=4.0, noise=0.08, missing=0.03)
+    )
 
-    def topology(self, written: Topology) -> Topology:
+    def topology(self, written: ServiceGraph) -> ServiceGraph:
         """The graph as it really is."""
         rng = np.random.default_rng([self.seed, HIDDEN_STREAM])
         services = {}

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trace:
+class LoadTrace:
     """Rates at equal steps of ``step_s`` seconds; ``told_s`` is the step that the file has."""
 
     rates: Floats
@@ -55,7 +55,7 @@ def drawn(capacity: float, seconds: int, seed: int) -> Floats:
     return scaled(np.asarray(shape), capacity)
 
 
-def of_trace(trace: Trace, capacity: float, seconds: int, seed: int) -> Floats:
+def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int) -> Floats:
     """A stretch of the trace that the seed chooses, as float64 [seconds] requests per second: between steps a line.
 
     A trace that is shorter than the episode begins anew.
@@ -76,7 +76,7 @@ def scaled(shape: Floats, capacity: float) -> Floats:
     return rates
 
 
-def parse_trace(text: str, source: str = "trace") -> Trace:
+def parse_trace(text: str, source: str = "trace") -> LoadTrace:
     """The trace in a text; ``source`` names it in errors. Raises ``ConfigError`` naming line and column."""
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
@@ -95,20 +95,20 @@ def parse_trace(text: str, source: str = "trace") -> Trace:
         if len(cells) != columns:
             raise ConfigError(f"{source}, line {number}: {len(cells)} columns, the first row has {columns}; {REMEDY}")
     if columns == 1:
-        return Trace(_values(rows, 0, source), 1.0, 1.0, source)
+        return LoadTrace(_values(rows, 0, source), 1.0, 1.0, source)
     if columns > 2:
         return _counted(rows, source)
     times = _times(rows, heading[0] if heading else "", source)
     values = _values(rows, 1, source)
     told_s = float(np.median(np.diff(times)))
     even = np.arange(times[0], times[-1] + told_s / 2, told_s)
-    return Trace(np.interp(even, times, values), min(told_s, LONGEST_STEP_S), told_s, source)
+    return LoadTrace(np.interp(even, times, values), min(told_s, LONGEST_STEP_S), told_s, source)
 
 
-def _counted(rows: list[tuple[int, list[str]]], source: str) -> Trace:
+def _counted(rows: list[tuple[int, list[str]]], source: str) -> LoadTrace:
     """One request per row, by the second."""
     times = _times(rows, "", source, strictly=False)
-    return Trace(np.bincount((times - times[0]).astype(np.int64)).astype(np.float64), 1.0, 1.0, source)
+    return LoadTrace(np.bincount((times - times[0]).astype(np.int64)).astype(np.float64), 1.0, 1.0, source)
 
 
 def _values(rows: list[tuple[int, list[str]]], column: int, source: str) -> Floats:

@@ -21,7 +21,7 @@ from math import inf
 
 import numpy as np
 
-from lab.worlds.services.topology import Service, Topology, allocatable_of, pod_class_of
+from lab.worlds.services.topology import GraphService, ServiceGraph, allocatable_of, pod_class_of
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.resources import CPU
@@ -34,7 +34,7 @@ READINESS_S = (2.0, 7.0)
 """From hanging until the readiness probe (every 5 s) has failed."""
 
 
-class State(IntEnum):
+class ReplicaState(IntEnum):
     """Where a pod is; lower goes first when there are too many."""
 
     PENDING = 0
@@ -45,12 +45,12 @@ class State(IntEnum):
 
 
 @dataclass(slots=True)
-class Pod:
+class ServicePod:
     """One replica. ``until_s``: when its state ends by itself. ``hung_until_s``: it hangs until then; 0: not."""
 
     number: int
     node: int = -1
-    state: State = State.PENDING
+    state: ReplicaState = ReplicaState.PENDING
     until_s: float = inf
     ready_since_s: float = 0.0
     hung_until_s: float = 0.0
@@ -64,7 +64,7 @@ class Fleet:
     Derived and kept up to date for the flow, per service: ``ready``, and ``hung``, those of them that answer nothing.
     """
 
-    def __init__(self, topology: Topology, policy: Policy, rng: np.random.Generator) -> None:
+    def __init__(self, topology: ServiceGraph, policy: Policy, rng: np.random.Generator) -> None:
         self.names = topology.order
         self.specs = [topology.services[name] for name in self.names]
         self.budget = topology.replica_budget
@@ -78,12 +78,12 @@ class Fleet:
         self._classes = [pod_class_of(spec) for spec in self.specs]
         self.nodes = tuple(self.table.names[: self.table.rows])
         count = len(self.names)
-        self.pods: list[list[Pod]] = [[] for _ in range(count)]
+        self.pods: list[list[ServicePod]] = [[] for _ in range(count)]
         self.asked = [0] * count
         self.ready, self.hung = [0] * count, [0] * count
         self._due = [inf] * count
         self._images: set[tuple[int, int]] = set()
-        self._pending: list[tuple[int, Pod]] = []
+        self._pending: list[tuple[int, ServicePod]] = []
         self._room_changed = False
         self._number = 0
         self._neighbours: dict[int, PodClass] = {}
@@ -95,9 +95,9 @@ class Fleet:
         self.schedule(0.0)
         for service, pods in enumerate(self.pods):
             for pod in pods:
-                if pod.state is State.STARTING:
+                if pod.state is ReplicaState.STARTING:
                     self._images.add((service, pod.node))
-                    pod.state, pod.until_s = State.READY, inf
+                    pod.state, pod.until_s = ReplicaState.READY, inf
             self._count(service)
 
     def index(self, name: str) -> int:
@@ -106,7 +106,7 @@ class Fleet:
 
     def counts(self, service: int) -> tuple[int, int, int]:
         """(ready, on a node and not ready, pending)."""
-        pending = sum(pod.state is State.PENDING for pod in self.pods[service])
+        pending = sum(pod.state is ReplicaState.PENDING for pod in self.pods[service])
         return self.ready[service], len(self.pods[service]) - pending - self.ready[service], pending
 
     def placed(self) -> int:
@@ -141,13 +141,13 @@ class Fleet:
             for pod in self.pods[service]:
                 if pod.until_s > now_s:
                     continue
-                if pod.state is State.BACKOFF:
-                    pod.state, pod.until_s = State.STARTING, now_s + self._start_s(spec)
-                elif pod.state is State.STARTING:
+                if pod.state is ReplicaState.BACKOFF:
+                    pod.state, pod.until_s = ReplicaState.STARTING, now_s + self._start_s(spec)
+                elif pod.state is ReplicaState.STARTING:
                     self._images.add((service, pod.node))
-                    pod.state, pod.until_s, pod.ready_since_s = State.READY, inf, now_s
-                elif pod.state is State.READY and pod.hung_until_s > now_s:
-                    pod.state, pod.until_s = State.STUCK, pod.hung_until_s
+                    pod.state, pod.until_s, pod.ready_since_s = ReplicaState.READY, inf, now_s
+                elif pod.state is ReplicaState.READY and pod.hung_until_s > now_s:
+                    pod.state, pod.until_s = ReplicaState.STUCK, pod.hung_until_s
                 else:  # its liveness probe has it restarted
                     self._restart(pod, now_s)
             self._count(service)
@@ -157,7 +157,7 @@ class Fleet:
     def schedule(self, now_s: float) -> None:
         """Give every pending pod a node, in the order in which they were made, as far as one takes it."""
         self._room_changed = False
-        left: list[tuple[int, Pod]] = []
+        left: list[tuple[int, ServicePod]] = []
         for service, pod in self._pending:
             pod_class = self._classes[service]
             rows = np.flatnonzero(self._feasibility.of(pod_class).mask)
@@ -169,14 +169,14 @@ class Fleet:
             self.table.add_usage(pod.node, pod_class, ())
             spec = self.specs[service]
             pull_s = 0.0 if (service, pod.node) in self._images else spec.image_pull_s
-            pod.state, pod.until_s = State.STARTING, now_s + pull_s + self._start_s(spec)
+            pod.state, pod.until_s = ReplicaState.STARTING, now_s + pull_s + self._start_s(spec)
             self._due[service] = min(self._due[service], pod.until_s)
         self._pending = left
 
     def fail(self, service: int, share: float, until_s: float, now_s: float) -> None:
         """Each ready replica fails with probability ``share``: it crashes, or hangs and is restarted at ``until_s``."""
         for pod in self.pods[service]:
-            if pod.state is not State.READY or self._rng.random() >= share:
+            if pod.state is not ReplicaState.READY or self._rng.random() >= share:
                 continue
             if self._rng.random() < 0.5:
                 self._restart(pod, now_s)
@@ -186,7 +186,7 @@ class Fleet:
 
     def crash_one(self, service: int, now_s: float) -> None:
         """One ready replica, by lot, crashes; nobody where none is ready."""
-        ready = [pod for pod in self.pods[service] if pod.state is State.READY]
+        ready = [pod for pod in self.pods[service] if pod.state is ReplicaState.READY]
         if ready:
             self._restart(ready[int(self._rng.integers(len(ready)))], now_s)
             self._count(service)
@@ -223,7 +223,7 @@ class Fleet:
         for service, pods in enumerate(self.pods):
             if len(pods) != self.asked[service]:
                 found.append(f"F2: {len(pods)} pods of {self.names[service]}, {self.asked[service]} are asked for")
-            if any((pod.node < 0) != (pod.state is State.PENDING) for pod in pods):
+            if any((pod.node < 0) != (pod.state is ReplicaState.PENDING) for pod in pods):
                 found.append(f"F3: a pod of {self.names[service]} is pending on a node, or runs on none")
         if int(self.table.requested[3, :rows].sum()) != self.placed() + len(self._neighbours):
             found.append("F3: the nodes count other pods than there are")
@@ -237,31 +237,31 @@ class Fleet:
         pods[at] = self._new(service)
         self._count(service)
 
-    def _new(self, service: int) -> Pod:
+    def _new(self, service: int) -> ServicePod:
         self._number += 1
-        pod = Pod(self._number)
+        pod = ServicePod(self._number)
         self._pending.append((service, pod))
         self._room_changed = True
         return pod
 
-    def _leave(self, service: int, pod: Pod) -> None:
+    def _leave(self, service: int, pod: ServicePod) -> None:
         if pod.node < 0:
             self._pending = [one for one in self._pending if one[1] is not pod]
             return
         self.table.add_usage(pod.node, self._classes[service], (), sign=-1)
         self._room_changed = True
 
-    def _start_s(self, spec: Service) -> float:
+    def _start_s(self, spec: GraphService) -> float:
         """How long this start takes; nothing is drawn for a service whose starts are all alike."""
         late = spec.start_jitter * self._rng.random() if spec.start_jitter else 0.0
         return spec.start_delay_s * (1.0 + late)
 
-    def _restart(self, pod: Pod, now_s: float) -> None:
+    def _restart(self, pod: ServicePod, now_s: float) -> None:
         if now_s - pod.crashed_s > FORGET_CRASHES_S:
             pod.crashes = 0
         delay_s = min(FIRST_BACKOFF_S * float(1 << min(pod.crashes, 5)), LONGEST_BACKOFF_S)
         pod.crashes, pod.crashed_s, pod.hung_until_s = pod.crashes + 1, now_s, 0.0
-        pod.state, pod.until_s = State.BACKOFF, now_s + delay_s
+        pod.state, pod.until_s = ReplicaState.BACKOFF, now_s + delay_s
 
     def _count(self, service: int) -> None:
         ready = hung = 0
@@ -269,7 +269,7 @@ class Fleet:
         for pod in self.pods[service]:
             if pod.until_s < due:
                 due = pod.until_s
-            if pod.state is State.READY:
+            if pod.state is ReplicaState.READY:
                 ready += 1
                 hung += pod.hung_until_s > 0
         self.ready[service], self.hung[service] = ready, hung

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.worlds.services.pods import Fleet
-from lab.worlds.services.topology import Topology, pod_class_of
-from shared.autoscaling.observation import Observation, ServiceObservation
+from lab.worlds.services.topology import ServiceGraph, pod_class_of
+from shared.autoscaling.observation import ScalingObservation, ServiceObservation
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 
@@ -22,7 +22,7 @@ USE_SCRAPES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sensing:
+class ServiceSensing:
     """How it is measured. ``scrape_s``: a period; ``delay_s``: from a scrape until a policy sees it; ``noise``: the
     standard deviation of every reading relative to its value; ``missing``: the probability that a service's scrape
     brings nothing, so that none of its readings is there until the next one."""
@@ -50,7 +50,7 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ServiceReading:
     """One service's scrape. Rates per second; ``latency_s`` the 95th percentile; cores and bytes a ready pod."""
 
     arrivals: float
@@ -62,14 +62,14 @@ class Reading:
     memory: float | None
 
 
-class Sensors:
+class ServiceSensors:
     """Scrapes all services of one world, and makes observations of it."""
 
-    def __init__(self, topology: Topology, sensing: Sensing, rng: np.random.Generator) -> None:
+    def __init__(self, topology: ServiceGraph, sensing: ServiceSensing, rng: np.random.Generator) -> None:
         self._topology, self.sensing, self._rng = topology, sensing, rng
         self.sums = [Sums() for _ in topology.order]
         self._phase = int(rng.integers(sensing.scrape_s))
-        self._scrapes: deque[tuple[float, list[Reading | None]]] = deque(maxlen=8)
+        self._scrapes: deque[tuple[float, list[ServiceReading | None]]] = deque(maxlen=8)
         self._cpu: list[deque[float]] = [deque(maxlen=USE_SCRAPES) for _ in topology.order]
         self._requests = [
             {CPU: asked.get(CPU, 0) / 1000, MEMORY: float(asked.get(MEMORY, 0))}
@@ -87,7 +87,7 @@ class Sensors:
             self._scrapes.append((float(now_s), [self._scraped(at, sums) for at, sums in enumerate(self.sums)]))
         self.sums = [Sums() for _ in self.sums]
 
-    def observe(self, fleet: Fleet, now_s: float) -> Observation:
+    def observe(self, fleet: Fleet, now_s: float) -> ScalingObservation:
         """What is seen now: the newest scrape that has arrived, and pods as the API server has them."""
         taken_s, readings = next(
             ((at_s, found) for at_s, found in reversed(self._scrapes) if at_s <= now_s - self.sensing.delay_s),
@@ -113,7 +113,7 @@ class Sensors:
                 age_s=now_s - taken_s if taken_s is not None else 0.0,
             )
         objectives = self._topology.objectives
-        return Observation(
+        return ScalingObservation(
             now=now_s,
             services=services,
             calls=self._topology.calls,
@@ -122,12 +122,12 @@ class Sensors:
             cost_limit=None if fleet.budget is None else float(fleet.budget),
         )
 
-    def _scraped(self, at: int, sums: Sums) -> Reading | None:
+    def _scraped(self, at: int, sums: Sums) -> ServiceReading | None:
         reading = self._reading(at, sums)
         lost = self.sensing.missing > 0 and self._rng.random() < self.sensing.missing
         return None if lost else reading
 
-    def _reading(self, at: int, sums: Sums) -> Reading:
+    def _reading(self, at: int, sums: Sums) -> ServiceReading:
         seconds = max(sums.seconds, 1)
         noise = np.maximum(1.0 + self.sensing.noise * self._rng.standard_normal(7), 0.0).tolist()
         cpu: float | None = None
@@ -136,7 +136,7 @@ class Sensors:
             cpu = sum(self._cpu[at]) / len(self._cpu[at]) * noise[0]
         else:
             self._cpu[at].clear()
-        return Reading(
+        return ServiceReading(
             arrivals=sums.arrived / seconds * noise[1],
             served=sums.served / seconds * noise[2],
             failed=sums.failed / seconds * noise[3],
@@ -147,5 +147,5 @@ class Sensors:
         )
 
 
-def _classes(topology: Topology) -> list[PodClass]:
+def _classes(topology: ServiceGraph) -> list[PodClass]:
     return [pod_class_of(topology.services[name]) for name in topology.order]

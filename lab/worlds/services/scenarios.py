@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lab.worlds.services.disturbances import Event, Kind
-from lab.worlds.services.topology import Topology
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
+from lab.worlds.services.topology import ServiceGraph
 from shared.errors import ConfigError
 
 EVENT_STREAM = 21
@@ -68,7 +68,9 @@ def check_scenario(scenario: str, intensity: float) -> None:
         raise ConfigError(f"intensity: {intensity} is out of range for {scenario}; give {low:g} to {high:g}")
 
 
-def events_of(scenario: str, topology: Topology, seconds: int, seed: int, intensity: float) -> tuple[Event, ...]:
+def events_of(
+    scenario: str, topology: ServiceGraph, seconds: int, seed: int, intensity: float
+) -> tuple[Disturbance, ...]:
     """The episode's disturbances, in order of time. Raises ``ConfigError`` as ``check_scenario`` does."""
     check_scenario(scenario, intensity)
     parts = {scenario: intensity}
@@ -76,7 +78,7 @@ def events_of(scenario: str, topology: Topology, seconds: int, seed: int, intens
         parts = {name: amount * intensity for name, amount in MIXED.items()}
     elif scenario == "ddos":
         parts = {"ddos": intensity - 1.0}
-    found: list[Event] = []
+    found: list[Disturbance] = []
     for name, amount in parts.items():
         rng = np.random.default_rng([seed, EVENT_STREAM, SCENARIOS.index(name)])
         limit = 1.0 if name in ("failures", "pressure") else amount
@@ -93,42 +95,44 @@ def _stretches(seconds: int, rng: Rng, gap_s: tuple[float, float], long_s: tuple
         at = end + rng.uniform(*gap_s)
 
 
-def _bottleneck(topology: Topology, seconds: int, rng: Rng, amount: float) -> list[Event]:
+def _bottleneck(topology: ServiceGraph, seconds: int, rng: Rng, amount: float) -> list[Disturbance]:
     inner = [name for name in topology.order if name not in topology.entries] or list(topology.order)
     return [
-        Event(Kind.DEARER, since, until, amount * rng.uniform(0.7, 1.3), inner[int(rng.integers(len(inner)))])
+        Disturbance(
+            DisturbanceKind.DEARER, since, until, amount * rng.uniform(0.7, 1.3), inner[int(rng.integers(len(inner)))]
+        )
         for since, until in _stretches(seconds, rng, (90.0, 240.0), (120.0, 240.0))
     ]
 
 
-def _ddos(topology: Topology, seconds: int, rng: Rng, amount: float) -> list[Event]:
+def _ddos(topology: ServiceGraph, seconds: int, rng: Rng, amount: float) -> list[Disturbance]:
     entries = list(topology.entries)
     return [
-        Event(Kind.SURGE, since, until, amount, entries[int(rng.integers(len(entries)))])
+        Disturbance(DisturbanceKind.SURGE, since, until, amount, entries[int(rng.integers(len(entries)))])
         for since, until in _stretches(seconds, rng, (120.0, 300.0), (45.0, 90.0))
     ]
 
 
-def _failures(topology: Topology, seconds: int, rng: Rng, amount: float) -> list[Event]:  # noqa: ARG001
+def _failures(topology: ServiceGraph, seconds: int, rng: Rng, amount: float) -> list[Disturbance]:  # noqa: ARG001
     return [
-        Event(Kind.FAILURES, since, float(int(since + rng.uniform(*HANG_S))), amount)
+        Disturbance(DisturbanceKind.FAILURES, since, float(int(since + rng.uniform(*HANG_S))), amount)
         for since, _ in _stretches(seconds, rng, (30.0, 90.0), (1.0, 2.0))
     ]
 
 
-def _pressure(topology: Topology, seconds: int, rng: Rng, amount: float) -> list[Event]:
+def _pressure(topology: ServiceGraph, seconds: int, rng: Rng, amount: float) -> list[Disturbance]:
     nodes = [
         f"{node.name}-{copy + 1}" if node.count > 1 else node.name
         for node in topology.nodes
         for copy in range(node.count)
     ]
     return [
-        Event(Kind.PRESSURE, since, until, amount, nodes[int(rng.integers(len(nodes)))])
+        Disturbance(DisturbanceKind.PRESSURE, since, until, amount, nodes[int(rng.integers(len(nodes)))])
         for since, until in _stretches(seconds, rng, (120.0, 300.0), (180.0, 300.0))
     ]
 
 
-MAKERS: dict[str, Callable[[Topology, int, Rng, float], list[Event]]] = {
+MAKERS: dict[str, Callable[[ServiceGraph, int, Rng, float], list[Disturbance]]] = {
     "bottleneck": _bottleneck,
     "ddos": _ddos,
     "failures": _failures,

@@ -35,14 +35,14 @@ class Replicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: int | None = None
 
 
-class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requests that wait: at most ``per_replica`` for each replica that works, none longer than ``timeout_s``."""
 
     per_replica: float = 40.0
     timeout_s: float = 2.0
 
 
-class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GraphService(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One service. Rates are per second, times in seconds, probabilities 0 to 1."""
 
     throughput: float
@@ -52,7 +52,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What a pod asks of its node, as Kubernetes writes it: cpu and memory."""
     calls: dict[str, float] = {}
     """Calls to other services for each request that it answers, all side by side."""
-    queue: Queue = Queue()
+    queue: RequestQueue = RequestQueue()
     service_time_s: float = 0.02
     """How long a request takes in it when nothing waits."""
     cpu_when_full: float = 0.9
@@ -71,7 +71,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """How many times more often it crashes, on top, while its queue is full."""
 
 
-class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AlikeNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``count`` nodes alike; several are called ``name-1`` and so on."""
 
     name: str
@@ -88,12 +88,12 @@ class Objectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     success: float = 0.95
 
 
-class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ServiceGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A checked service graph. ``entries``: the share of all requests that comes to each entry service."""
 
     name: str = "unnamed"
-    nodes: tuple[NodeSpec, ...]
-    services: dict[str, Service]
+    nodes: tuple[AlikeNodes, ...]
+    services: dict[str, GraphService]
     entries: dict[str, float]
     objectives: Objectives = Objectives()
     replica_budget: int | None = None
@@ -132,7 +132,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         )
 
 
-def pod_class_of(service: Service, field: str = "requests") -> PodClass:
+def pod_class_of(service: GraphService, field: str = "requests") -> PodClass:
     """What a scheduler sees of a service's pods. ``ConfigError``: an amount that cannot be read."""
     amounts: dict[str, int] = {}
     for name in (CPU, MEMORY):
@@ -147,7 +147,7 @@ def pod_class_of(service: Service, field: str = "requests") -> PodClass:
     )
 
 
-def allocatable_of(node: NodeSpec, field: str = "nodes") -> dict[str, int]:
+def allocatable_of(node: AlikeNodes, field: str = "nodes") -> dict[str, int]:
     """A node's room. ``ConfigError``: an amount that cannot be read."""
     return {
         CPU: _amount(CPU, node.cpu, f"{field}.cpu"),
@@ -156,7 +156,7 @@ def allocatable_of(node: NodeSpec, field: str = "nodes") -> dict[str, int]:
     }
 
 
-def parse_topology(text: str, source: str = "topology") -> Topology:
+def parse_topology(text: str, source: str = "topology") -> ServiceGraph:
     """The graph of a YAML (or JSON) text; ``source`` names it in errors. Raises ``ConfigError`` naming the field."""
     if len(text) > MOST_TEXT:
         raise ConfigError(f"{source}: more than {MOST_TEXT} characters; give a service graph")
@@ -170,7 +170,7 @@ def parse_topology(text: str, source: str = "topology") -> Topology:
     except RecursionError:
         raise ConfigError(f"{source}: nested too deep; {REMEDY}") from None
     try:
-        found = msgspec.convert(document, Topology)
+        found = msgspec.convert(document, ServiceGraph)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}; {REMEDY}") from None
     _check(found, source)
@@ -178,7 +178,7 @@ def parse_topology(text: str, source: str = "topology") -> Topology:
 
 
 @lru_cache(maxsize=1)
-def default_topology() -> Topology:
+def default_topology() -> ServiceGraph:
     """KARMA's chain, as it is shipped."""
     return parse_topology(DEFAULT.read_text(encoding="utf-8"), DEFAULT.name)
 
@@ -214,7 +214,7 @@ def _amount(name: str, value: str | float, field: str) -> int:
     return amount
 
 
-def _check(topology: Topology, source: str) -> None:
+def _check(topology: ServiceGraph, source: str) -> None:
     if not topology.services:
         raise ConfigError(f"{source}: services: there is none; name at least one")
     if len(topology.services) > MOST_SERVICES:
@@ -236,7 +236,7 @@ def _check(topology: Topology, source: str) -> None:
     _ordered(topology.services, source)
 
 
-def _check_nodes(topology: Topology, source: str) -> None:
+def _check_nodes(topology: ServiceGraph, source: str) -> None:
     names: set[str] = set()
     if not topology.nodes:
         raise ConfigError(f"{source}: nodes: there is none; give at least one")
@@ -252,7 +252,7 @@ def _check_nodes(topology: Topology, source: str) -> None:
         allocatable_of(node, field)
 
 
-def _check_service(topology: Topology, service: Service, field: str) -> None:
+def _check_service(topology: ServiceGraph, service: GraphService, field: str) -> None:
     for number, low, high, part in (
         (service.throughput, 1e-3, 1e7, "throughput"),
         (service.service_time_s, 1e-6, 600, "service_time_s"),
@@ -294,7 +294,7 @@ def _within(number: float, low: float, high: float, field: str) -> None:
         raise ConfigError(f"{field}: {number} is out of range; give {low:g} to {high:g}")
 
 
-def _ordered(services: Mapping[str, Service], source: str = "topology") -> tuple[str, ...]:
+def _ordered(services: Mapping[str, GraphService], source: str = "topology") -> tuple[str, ...]:
     """Callers first (Kahn's algorithm). ``ConfigError``: a loop, with the services on it."""
     callers = dict.fromkeys(services, 0)
     for service in services.values():
@@ -315,5 +315,5 @@ def _ordered(services: Mapping[str, Service], source: str = "topology") -> tuple
     return tuple(order)
 
 
-def _names(services: Mapping[str, Service]) -> str:
+def _names(services: Mapping[str, GraphService]) -> str:
     return ", ".join(sorted(services)[:10])

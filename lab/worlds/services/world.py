@@ -29,11 +29,11 @@ from math import exp, inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.worlds.services.disturbances import Event, Kind, check_events
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind, check_events
 from lab.worlds.services.pods import Fleet
-from lab.worlds.services.readings import Sensing, Sensors
-from lab.worlds.services.topology import Topology, pod_class_of
-from shared.autoscaling.observation import Observation
+from lab.worlds.services.readings import ServiceSensing, ServiceSensors
+from lab.worlds.services.topology import ServiceGraph, pod_class_of
+from shared.autoscaling.observation import ScalingObservation
 from shared.errors import ConfigError
 from shared.model.resources import CPU, MEMORY
 from shared.policy.heuristics import KubeDefault
@@ -49,7 +49,7 @@ POD_STREAM, SENSE_STREAM, LOAD_STREAM = 1, 2, 3
 
 
 @dataclass(slots=True)
-class Seconds:
+class WorldSeconds:
     """What happened, a value per second. Requests are genuine ones to the graph; ``pods``: paid for."""
 
     offered: list[float] = field(default_factory=list)
@@ -68,12 +68,12 @@ class ServiceWorld:
 
     def __init__(
         self,
-        topology: Topology,
+        topology: ServiceGraph,
         rates: Sequence[float] | NDArray[np.float64],
-        events: Sequence[Event] = (),
+        events: Sequence[Disturbance] = (),
         *,
         seed: int,
-        sensing: Sensing | None = None,
+        sensing: ServiceSensing | None = None,
         policy: Policy | None = None,
     ) -> None:
         wanted = np.asarray(rates, np.float64)
@@ -83,10 +83,12 @@ class ServiceWorld:
         self.topology = topology
         self.length_s = len(wanted)
         self.now_s = 0
-        self.seconds = Seconds()
+        self.seconds = WorldSeconds()
         self._rng = np.random.default_rng([seed, POD_STREAM])
         self.fleet = Fleet(topology, policy or KubeDefault(), self._rng)
-        self.sensors = Sensors(topology, sensing or Sensing(), np.random.default_rng([seed, SENSE_STREAM]))
+        self.sensors = ServiceSensors(
+            topology, sensing or ServiceSensing(), np.random.default_rng([seed, SENSE_STREAM])
+        )
         self._rates: list[float] = np.random.default_rng([seed, LOAD_STREAM]).poisson(wanted).astype(float).tolist()
         names = self.fleet.names
         count = len(names)
@@ -102,15 +104,15 @@ class ServiceWorld:
         self._surge = [0.0] * count
         self._crash = self._rng.random((self.length_s, count)).tolist()
         self.events = tuple(events)
-        self._begins: dict[int, list[Event]] = {}
-        self._ends: dict[int, list[Event]] = {}
+        self._begins: dict[int, list[Disturbance]] = {}
+        self._ends: dict[int, list[Disturbance]] = {}
         for event in events:
             self._known(event, number)
             self._begins.setdefault(int(event.since_s), []).append(event)
             if event.until_s < self.length_s:
                 self._ends.setdefault(int(event.until_s), []).append(event)
         self._number = number
-        self._live: list[Event] = []
+        self._live: list[Disturbance] = []
         self.attack_requests = 0.0
 
     @property
@@ -123,7 +125,7 @@ class ServiceWorld:
         """Replicas that are asked for, by service."""
         return dict(zip(self.fleet.names, self.fleet.asked, strict=True))
 
-    def observe(self) -> Observation:
+    def observe(self) -> ScalingObservation:
         """What a policy sees now."""
         return self.sensors.observe(self.fleet, float(self.now_s))
 
@@ -140,9 +142,9 @@ class ServiceWorld:
     def attack(self, entry: str, times: float, dearer: float = 0.0) -> None:
         """Until it is said again: so many times the genuine requests come on top, each of so much more work."""
         self._live = [one for one in self._live if one.until_s != inf or one.target != entry]
-        for kind, amount in ((Kind.SURGE, times), (Kind.DEARER, dearer)):
+        for kind, amount in ((DisturbanceKind.SURGE, times), (DisturbanceKind.DEARER, dearer)):
             if amount:
-                self._live.append(Event(kind, self.now_s, inf, amount, entry))
+                self._live.append(Disturbance(kind, self.now_s, inf, amount, entry))
         self._weigh()
 
     def run(self, seconds: int) -> None:
@@ -161,9 +163,9 @@ class ServiceWorld:
             found.append("W2: more requests are answered than came")
         return found
 
-    def _known(self, event: Event, number: Mapping[str, int]) -> None:
-        targets = self.fleet.nodes if event.kind is Kind.PRESSURE else tuple(number)
-        if event.target not in targets and not (event.kind is Kind.FAILURES and not event.target):
+    def _known(self, event: Disturbance, number: Mapping[str, int]) -> None:
+        targets = self.fleet.nodes if event.kind is DisturbanceKind.PRESSURE else tuple(number)
+        if event.target not in targets and not (event.kind is DisturbanceKind.FAILURES and not event.target):
             raise ConfigError(f"events: {event.kind} of {event.target!r}: there is none; give one of {targets}")
 
     def _second(self) -> None:
@@ -292,16 +294,16 @@ class ServiceWorld:
             if event in self._live:
                 self._live.remove(event)
         for event in begins:
-            if event.kind is Kind.FAILURES:
+            if event.kind is DisturbanceKind.FAILURES:
                 for service in [self._number[event.target]] if event.target else range(len(self._specs)):
                     self.fleet.fail(service, event.amount, event.until_s, float(now_s))
             else:
                 self._live.append(event)
         self._weigh()
-        touched = {one.target for one in (*begins, *ends) if one.kind is Kind.PRESSURE}
+        touched = {one.target for one in (*begins, *ends) if one.kind is DisturbanceKind.PRESSURE}
         for node, name in enumerate(self.fleet.nodes):
             if name in touched:
-                live = [one.amount for one in self._live if one.kind is Kind.PRESSURE and one.target == name]
+                live = [one.amount for one in self._live if one.kind is DisturbanceKind.PRESSURE and one.target == name]
                 self.fleet.press(node, min(sum(live), 1.0), float(now_s))
 
     def _weigh(self) -> None:
@@ -309,8 +311,8 @@ class ServiceWorld:
         for service, name in enumerate(self.fleet.names):
             surge = work = 0.0
             for event in self._live:
-                if event.target == name and event.kind is Kind.SURGE:
+                if event.target == name and event.kind is DisturbanceKind.SURGE:
                     surge += event.amount
-                elif event.target == name and event.kind is Kind.DEARER:
+                elif event.target == name and event.kind is DisturbanceKind.DEARER:
                     work += event.amount
             self._surge[service], self._work[service] = surge, 1.0 + work

@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredRun:
     """One measured training run: per epoch, in order."""
 
     progress: tuple[float, ...]
@@ -33,13 +33,13 @@ class Convergence:
     """The measured runs of one model. ``batches`` rise; ``ends[e]`` is the progress at which epoch e begins."""
 
     batches: tuple[int, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     ends: tuple[float, ...]
     _steps: dict[float, list[float]] = field(default_factory=dict, compare=False)
     _gains: dict[tuple[float, int], float] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, runs: Sequence[tuple[int, Run]]) -> Convergence:
+    def of(cls, runs: Sequence[tuple[int, MeasuredRun]]) -> Convergence:
         """From (global batch, run). ``ValueError``: no run, or progress that does not rise."""
         if not runs:
             raise ValueError("no run")

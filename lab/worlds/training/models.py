@@ -14,7 +14,7 @@ ROUNDING = 1e-8
 """Of quotients of whole numbers, before they are rounded up."""
 
 
-class Dealt(NamedTuple):
+class DealtBatch(NamedTuple):
     """How a global batch is run: ``local`` samples per worker and pass, ``passes`` of them before each update."""
 
     local: int
@@ -50,7 +50,7 @@ class TrainingModel:
             return min(self.served.most_workers, batch)
         return 1 if self.alone else max(batch // self.local_range[0], 1)
 
-    def deal(self, workers: int, batch: int) -> Dealt:
+    def deal(self, workers: int, batch: int) -> DealtBatch:
         """A global batch on so many workers; passes are accumulated where one does not fit a GPU.
 
         One worker at more than the initial batch takes two passes at least: the gradient's noise cannot be estimated
@@ -58,16 +58,16 @@ class TrainingModel:
         comes, whole in the end.
         """
         if self.served is not None:
-            return Dealt(max(batch // workers, 1), 1, batch)
+            return DealtBatch(max(batch // workers, 1), 1, batch)
         share = ceil(batch / workers - ROUNDING)
         passes = ceil(share / self.local_range[1] - ROUNDING)
         if workers == 1 and batch > self.batch_range[0]:
             passes = max(passes, 2)
         local = ceil(share / passes - ROUNDING)
         local = min(local, self.batch_range[1] // (workers * passes))
-        return Dealt(local, passes, workers * local * passes)
+        return DealtBatch(local, passes, workers * local * passes)
 
-    def step_s(self, placement: Placement, dealt: Dealt, servers: int = 0) -> float | None:
+    def step_s(self, placement: Placement, dealt: DealtBatch, servers: int = 0) -> float | None:
         """Seconds of one update; None: not measured. Only the last pass of an update synchronises.
 
         ``servers``: of a model with parameter servers, how many.

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from lab.worlds.training.models import Dealt, TrainingModel
+from lab.worlds.training.models import DealtBatch, TrainingModel
 from lab.worlds.training.speed import MeasuredSpeed, MistakenSpeed, type_factor
-from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation, Policy
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation, NodeObservation, Policy
 from shared.jobs.policies.placing import Free, pack
 
 EPSILON = 1e-9
@@ -25,7 +25,7 @@ DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
+class SimulatedTrainingJob:
     """One job of a workload."""
 
     name: str
@@ -42,7 +42,7 @@ class TrainingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SimulationSettings:
     """How the cluster behaves, and what of it a policy gets to see."""
 
     round_s: float = 60.0
@@ -62,7 +62,7 @@ class Settings:
     """A run that lasts longer is given up: jobs starve."""
 
 
-class Change(NamedTuple):
+class ScheduleChange(NamedTuple):
     """One line of a schedule. ``event``: submit, start, move, batch, stop, end."""
 
     time: float
@@ -85,12 +85,12 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True)
 class _State:
-    job: TrainingJob
+    job: SimulatedTrainingJob
     speed: MeasuredSpeed | MistakenSpeed
     placement: dict[str, int] = field(default_factory=dict)
     batch: int = 0
     servers: int = 0
-    dealt: Dealt | None = None
+    dealt: DealtBatch | None = None
     step_s: float = inf
     progress: float = 0.0
     restart_left: float = 0.0
@@ -104,7 +104,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What became of one job. Times in seconds; ``ended`` None: it did not end."""
 
     name: str
@@ -124,7 +124,11 @@ class Simulation:
     """One run. ``observe`` and ``apply`` a decision, then ``advance`` to ``next_moment()``, until ``done``."""
 
     def __init__(
-        self, jobs: Sequence[TrainingJob], nodes: Sequence[NodeObservation], settings: Settings, seed: int
+        self,
+        jobs: Sequence[SimulatedTrainingJob],
+        nodes: Sequence[NodeObservation],
+        settings: SimulationSettings,
+        seed: int,
     ) -> None:
         """``ValueError``: two jobs or nodes of one name, or no moment at which a policy would be asked."""
         if len({job.name for job in jobs}) < len(jobs) or len({node.name for node in nodes}) < len(nodes):
@@ -134,7 +138,7 @@ class Simulation:
         self.settings = settings
         self.nodes = tuple(nodes)
         self.now = 0.0
-        self.changes: list[Change] = []
+        self.changes: list[ScheduleChange] = []
         self.refused: list[str] = []
         """Why decisions were refused, one line each."""
         self._gpus = {node.name: node.gpus for node in nodes}
@@ -142,7 +146,7 @@ class Simulation:
         self._places = sum(node.places for node in nodes)
         self._coming = sorted(jobs, key=lambda job: job.submitted)[::-1]
         self._here: dict[str, _State] = {}
-        self._ended: list[Outcome] = []
+        self._ended: list[JobOutcome] = []
         self._speeds: dict[tuple[str, int], MeasuredSpeed | MistakenSpeed] = {}
         self._seed = seed
         self._arrive()
@@ -158,10 +162,10 @@ class Simulation:
         return len(self._coming) + len(self._here)
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[JobOutcome]:
         """Of all jobs, by submission."""
         left = [_outcome(state) for state in self._here.values()]
-        never = [Outcome(job.name, job.submitted, None, 0, 0.0) for job in self._coming]
+        never = [JobOutcome(job.name, job.submitted, None, 0, 0.0) for job in self._coming]
         return sorted([*self._ended, *left, *never], key=lambda one: (one.submitted, one.name))
 
     def next_moment(self) -> float:
@@ -186,9 +190,9 @@ class Simulation:
         self.now = to
         self._arrive()
 
-    def observe(self) -> Observation:
+    def observe(self) -> JobsObservation:
         """What a policy sees now."""
-        return Observation(now=self.now, jobs=tuple(map(self._seen, self._here.values())), nodes=self.nodes)
+        return JobsObservation(now=self.now, jobs=tuple(map(self._seen, self._here.values())), nodes=self.nodes)
 
     def apply(self, decision: Decision) -> str:
         """Carry a decision out. Returns why it was refused as a whole, or ""."""
@@ -204,9 +208,9 @@ class Simulation:
         while self._coming and self._coming[-1].submitted <= self.now + EPSILON:
             job = self._coming.pop()
             self._here[job.name] = _State(job, self._speed_of(job), changed=job.submitted, batch=job.batch)
-            self.changes.append(Change(job.submitted, job.name, "submit", {}, job.batch))
+            self.changes.append(ScheduleChange(job.submitted, job.name, "submit", {}, job.batch))
 
-    def _speed_of(self, job: TrainingJob) -> MeasuredSpeed | MistakenSpeed:
+    def _speed_of(self, job: SimulatedTrainingJob) -> MeasuredSpeed | MistakenSpeed:
         key = (job.model.name, job.batch)
         if key not in self._speeds:
             true = MeasuredSpeed(job.model, job.batch, self.settings.gpu_types)
@@ -244,7 +248,7 @@ class Simulation:
         state.progress, state.ended = convergence.total, since + waits + worked
         del self._here[state.job.name]
         self._ended.append(_outcome(state))
-        self.changes.append(Change(state.ended, state.job.name, "end", {}, state.batch))
+        self.changes.append(ScheduleChange(state.ended, state.job.name, "end", {}, state.batch))
 
     def _end_of(self, state: _State) -> float:
         if not state.placement or state.dealt is None:
@@ -294,7 +298,7 @@ class Simulation:
         for name, state in self._here.items():
             if name not in decision:
                 _take(free, state.placement)
-        unplaced: list[tuple[str, Allocation]] = []
+        unplaced: list[tuple[str, JobAllocation]] = []
         for name, allocation in decision.items():
             if name not in self._here:
                 return f"{name}: no such job is here", {}
@@ -339,7 +343,7 @@ class Simulation:
         used = sum(sum(asked.placement.values()) + asked.servers for asked in after.values())
         return f"{used} workers and servers, there is room for {self._places}" if 0 < self._places < used else ""
 
-    def _step_s(self, job: TrainingJob, asked: _Asked) -> tuple[Dealt, float]:
+    def _step_s(self, job: SimulatedTrainingJob, asked: _Asked) -> tuple[DealtBatch, float]:
         placement = asked.placement
         dealt = job.model.deal(sum(placement.values()), asked.batch)
         step_s = job.model.step_s(tuple(placement.values()), dealt, asked.servers)
@@ -360,10 +364,10 @@ class Simulation:
             state.restart_left = state.job.restart_s if placement else 0.0
             state.restarts += bool(placement)
         if moved or placement:
-            self.changes.append(Change(self.now, state.job.name, event, placement, batch, asked.servers))
+            self.changes.append(ScheduleChange(self.now, state.job.name, event, placement, batch, asked.servers))
 
 
-def _out_of_bounds(state: _State, allocation: Allocation) -> str:
+def _out_of_bounds(state: _State, allocation: JobAllocation) -> str:
     job, workers = state.job, allocation.workers
     if workers and not job.minimum <= workers <= job.maximum:
         return f"{workers} workers, it takes {job.minimum} to {job.maximum}"
@@ -379,7 +383,7 @@ def _out_of_bounds(state: _State, allocation: Allocation) -> str:
     return "" if low <= allocation.batch <= high else f"batch {allocation.batch}, it takes {low} to {high}"
 
 
-def _servers(state: _State, allocation: Allocation) -> int:
+def _servers(state: _State, allocation: JobAllocation) -> int:
     """Parameter servers of a job that has any; else 0."""
     served = state.job.model.served
     if served is None or not allocation.workers:
@@ -392,12 +396,14 @@ def _take(free: Free, placement: Mapping[str, int]) -> None:
         free[node] -= count
 
 
-def _outcome(state: _State) -> Outcome:
+def _outcome(state: _State) -> JobOutcome:
     job = state.job
-    return Outcome(job.name, job.submitted, state.ended, max(state.restarts, 0), state.attained_s)
+    return JobOutcome(job.name, job.submitted, state.ended, max(state.restarts, 0), state.attained_s)
 
 
-def run(simulation: Simulation, policy: Policy, seed: int, tick: Callable[[int], None] | None = None) -> list[Outcome]:
+def run(
+    simulation: Simulation, policy: Policy, seed: int, tick: Callable[[int], None] | None = None
+) -> list[JobOutcome]:
     """Play it to its end by ``policy``; ``tick`` is told after each decision how many jobs have not ended."""
     policy.reset(seed)
     while not simulation.done:

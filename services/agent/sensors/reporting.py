@@ -16,7 +16,7 @@ import structlog
 from shared.adapters.peers.client import PeerClient
 from shared.agent.echo import Address
 from shared.agent.probing import Probing
-from shared.agent.readings import Reading
+from shared.agent.readings import HostReading
 from shared.agent.target_times import TargetTimes
 from shared.agent.telling import standing, told
 from shared.election.record import LeaderRecord
@@ -65,7 +65,7 @@ class Reporter:
         self._term = term
         self._clock = clock
         self._leader: LeaderRecord | None = None
-        self._reading: Reading | None = None
+        self._reading: HostReading | None = None
         self._kills = 0
         """Processes killed for memory, by readings that were not told: no later reading has them."""
         self._read = asyncio.Event()
@@ -81,14 +81,14 @@ class Reporter:
             self._leader = leader
             self._read.set()
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: HostReading) -> None:
         """The newest reading."""
         self._reading = reading
         self._kills += reading.oom_kills or 0
         self._read.set()
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> HostReading | None:
         """The newest one, for people."""
         return self._reading
 
@@ -104,7 +104,7 @@ class Reporter:
             wait_s = await self._tell(leader, reading)
             await asyncio.sleep(max(0.0, wait_s - (self._clock() - began)))
 
-    async def _tell(self, leader: LeaderRecord, reading: Reading) -> float:
+    async def _tell(self, leader: LeaderRecord, reading: HostReading) -> float:
         """How long to be silent now."""
         self._message_id += 1
         kills = self._kills
@@ -133,7 +133,7 @@ class Reporter:
         self._probing.meet((peer.address, peer.port) for peer in ack.peers)
         self._times.follow(ack.targets, self._clock())
 
-    def message(self, reading: Reading) -> Readings:
+    def message(self, reading: HostReading) -> Readings:
         """The reading as the coordinator is told it, with the kills of those before that were not told."""
         kills = None if reading.oom_kills is None and not self._kills else self._kills
         reading = replace(reading, oom_kills=kills)

@@ -25,7 +25,7 @@ from shared.adapters.peers.client import PeerClient
 from shared.agent.counters import parse
 from shared.agent.echo import NONCE_BYTES, Address
 from shared.agent.probing import Probing, ProbingSettings
-from shared.agent.readings import Limits, Reading, Sensor
+from shared.agent.readings import HostReading, NodeLimits, Sensor
 from shared.agent.target_times import TargetTimes
 from shared.errors import ConfigError
 from shared.hostport import join_host_port, server_of, split_host_port
@@ -39,7 +39,7 @@ REFUSED = ("forged", "replayed", "misled", "stray", "limited", "unbelievable")
 
 
 @dataclass(frozen=True, slots=True)
-class Sensing:
+class AgentSensing:
     """The parts, for figures and tests."""
 
     reader: NodeReader
@@ -93,14 +93,14 @@ class NodeReader:
         self._every_s = every_s
         self._told: frozenset[str] = frozenset()
 
-    async def run(self, took: Callable[[Reading], None]) -> None:
+    async def run(self, took: Callable[[HostReading], None]) -> None:
         """Hand over each reading. What cannot be told is logged, once of each kind."""
         await asyncio.to_thread(self._first)
         while True:
             await asyncio.sleep(self._every_s)
             took(await self.look())
 
-    async def look(self) -> Reading:
+    async def look(self) -> HostReading:
         """One reading; the files are read in a thread."""
         at_s, looked = await asyncio.to_thread(self._look)
         reading = self._sensor.take(parse(at_s, looked.files, looked.speeds))
@@ -123,14 +123,14 @@ class NodeReader:
 @asynccontextmanager
 async def opened_sensing(
     settings: AgentSettings, client: PeerClient, who: Self, *, url: str, term: Callable[[], int]
-) -> AsyncIterator[Sensing]:
+) -> AsyncIterator[AgentSensing]:
     """``url``: ours, as others are told: its host is where probes reach us. ``ConfigError``: a setting."""
     for path, name in ((settings.host_proc, "host_proc"), (settings.host_sys, "host_sys")):
         if not path.is_dir():
             raise ConfigError(f"{name}: {path} is no directory; mount the node's there, or set sensor_every_s=0")
     if settings.target_delays is not None and not settings.target_delays.is_file():
         raise ConfigError(f"target_delays: {settings.target_delays} is no file; give one, or leave it out")
-    limits = Limits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
+    limits = NodeLimits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
     sensor = Sensor(ticks_per_s=os.sysconf("SC_CLK_TCK"), limits=limits)
     reader = NodeReader(
         NodeFiles(settings.host_proc, settings.host_sys, network=settings.sensor_network == "node"),
@@ -142,7 +142,7 @@ async def opened_sensing(
     times = TargetTimes(rng)
     if not settings.probes_per_s:
         reporter = Reporter(client, who, probing, times, probed_at=None, term=term)
-        yield Sensing(reader, probing, times, reporter, None, settings.target_delays)
+        yield AgentSensing(reader, probing, times, reporter, None, settings.target_delays)
         return
     beside = join_host_port(split_host_port(settings.listen)[0], 0)
     host, port = split_host_port(settings.probe_listen or beside, "probe_listen")
@@ -150,7 +150,7 @@ async def opened_sensing(
         here = await reached_at(url, bound)
         probing.here = here or probing.here
         reporter = Reporter(client, who, probing, times, probed_at=here, term=term)
-        yield Sensing(reader, probing, times, reporter, echo, settings.target_delays)
+        yield AgentSensing(reader, probing, times, reporter, echo, settings.target_delays)
 
 
 async def reached_at(url: str, bound: Address) -> Address | None:
@@ -176,7 +176,7 @@ def _nonce() -> bytes:
     return os.urandom(NONCE_BYTES)
 
 
-def _shown(reading: Reading) -> dict[str, Any]:
+def _shown(reading: HostReading) -> dict[str, Any]:
     return {
         "cpu_millis": reading.cpu_millis,
         "memory_bytes": reading.memory_bytes,

@@ -7,11 +7,11 @@ turn, what was scaled and finds no room is counted and not told (client-go's spa
 
 from __future__ import annotations
 
-from services.autoscaler.core.deciding import Decided
+from services.autoscaler.core.deciding import ScalerDecision
 from services.autoscaler.core.gates import Gate
 from services.autoscaler.core.instructions import Announce, Instruction, ScaleTo, SetBounds
-from services.autoscaler.core.state import State
-from services.autoscaler.core.watched import EVENTS_AT_ONCE, Watched
+from services.autoscaler.core.state import ScalerState
+from services.autoscaler.core.watched import EVENTS_AT_ONCE, WatchedScaler
 
 QUIET_S = 300.0
 EVERY_S = 30.0
@@ -26,7 +26,11 @@ Trouble = tuple[str, str, str]
 
 
 def troubles_of(
-    watched: Watched, decided: Decided | None, problem: Gate, gates: dict[str, Gate], foreign: dict[str, str]
+    watched: WatchedScaler,
+    decided: ScalerDecision | None,
+    problem: Gate,
+    gates: dict[str, Gate],
+    foreign: dict[str, str],
 ) -> dict[Trouble, tuple[str, str]]:
     """What is wrong, or held, with an object: (Normal or Warning, the words) by trouble. ``problem``: of the whole
     object; ``foreign``: what others wrote, in words."""
@@ -60,7 +64,7 @@ def troubles_of(
     return found
 
 
-def troubles(state: State, watched: Watched, now: float) -> list[Instruction]:
+def troubles(state: ScalerState, watched: WatchedScaler, now: float) -> list[Instruction]:
     """The events for what began to be wrong."""
     out: list[Instruction] = []
     told = watched.announced
@@ -77,7 +81,9 @@ def troubles(state: State, watched: Watched, now: float) -> list[Instruction]:
     return out
 
 
-def rescaled(state: State, watched: Watched, write: ScaleTo | SetBounds, before: int, now: float) -> list[Instruction]:
+def rescaled(
+    state: ScalerState, watched: WatchedScaler, write: ScaleTo | SetBounds, before: int, now: float
+) -> list[Instruction]:
     """The event for a write that was made."""
     if not _room(watched, now):
         state.stats.events_withheld += 1
@@ -93,7 +99,7 @@ def rescaled(state: State, watched: Watched, write: ScaleTo | SetBounds, before:
     return [Announce(watched.scaler, NORMAL, "SuccessfulRescale", "Rescale", note)]
 
 
-def _room(watched: Watched, now: float) -> bool:
+def _room(watched: WatchedScaler, now: float) -> bool:
     """Whether one more event may be told now; if so it is counted."""
     left = min(watched.events_left + max(now - watched.events_at, 0.0) / EVERY_S, EVENTS_AT_ONCE)
     watched.events_at, watched.events_left = now, left - 1 if left >= 1 else left

@@ -16,13 +16,13 @@ from services.autoscaler.core.events import (
     HpaFact,
     HpaGone,
     HpaSeen,
-    Listed,
     NodeFact,
-    NodeGone,
-    NodeSeen,
     PodFact,
-    PodGone,
-    PodSeen,
+    ScaledListed,
+    ScaledNodeGone,
+    ScaledNodeSeen,
+    ScaledPodGone,
+    ScaledPodSeen,
     SetGone,
     SetSeen,
     TargetFact,
@@ -38,7 +38,7 @@ OWNING = ("StatefulSet", "ReplicaSet")
 
 
 @dataclass(slots=True)
-class Cluster:
+class ScaledCluster:
     """The cluster as told so far."""
 
     pods: dict[str, PodFact] = field(default_factory=dict)
@@ -58,10 +58,10 @@ class Cluster:
     def take(self, event: Event) -> bool:
         """Take in a change; False: it is none of the cluster."""
         match event:
-            case PodSeen(pod):
+            case ScaledPodSeen(pod):
                 self._drop(pod.uid)
                 self._add(pod)
-            case PodGone(uid):
+            case ScaledPodGone(uid):
                 self._drop(uid)
             case SetSeen(uid, owner):
                 self._drop_set(uid)
@@ -69,9 +69,9 @@ class Cluster:
                 self._sets_of.setdefault(owner, set()).add(uid)
             case SetGone(uid):
                 self._drop_set(uid)
-            case NodeSeen(node):
+            case ScaledNodeSeen(node):
                 self.nodes[node.name] = node
-            case NodeGone(name):
+            case ScaledNodeGone(name):
                 self.nodes.pop(name, None)
             case HpaSeen(hpa):
                 self.hpas[f"{hpa.namespace}/{hpa.name}"] = hpa
@@ -81,7 +81,7 @@ class Cluster:
                 self.budgets[f"{budget.namespace}/{budget.name}"] = budget
             case BudgetGone(key):
                 self.budgets.pop(key, None)
-            case Listed(kind, served):
+            case ScaledListed(kind, served):
                 self.listed.add(kind)
                 if not served:
                     self.refused.add(kind)

@@ -16,21 +16,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from services.autoscaler.core import gates
 from services.autoscaler.core.events import (
     KINDS,
-    Committed,
     Event,
     Fenced,
+    RecordCommitted,
+    ReplicasWrote,
     RoundRead,
     ScalerGone,
     ScalerSeen,
-    Told,
-    Wrote,
+    StatusTold,
 )
 from services.autoscaler.core.gates import Gate
 from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Sweep
 from services.autoscaler.core.rounds import Rounds
 from services.autoscaler.core.saying import say, tellings
-from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
-from services.autoscaler.core.watched import Stage, Watched
+from services.autoscaler.core.state import PolicyMaker, ScalerCoreSettings, ScalerState
+from services.autoscaler.core.watched import ScalerStage, WatchedScaler
 from shared.autoscaling.approval import weights_of
 from shared.autoscaling.domain import AUTOSCALING, RULE
 from shared.autoscaling.guard import AutoscalingGuard, guarded
@@ -48,13 +48,13 @@ class AutoscalerCore:
     def __init__(
         self,
         term: int,
-        settings: CoreSettings,
+        settings: ScalerCoreSettings,
         policies: PolicyMaker,
         *,
         now: float,
         stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.state = State(term, settings, now, stopwatch)
+        self.state = ScalerState(term, settings, now, stopwatch)
         self._rounds = Rounds(self.state)
         self._policies = policies
         self._swept = False
@@ -79,14 +79,14 @@ class AutoscalerCore:
     @property
     def busy(self) -> bool:
         """Whether a decision is being recorded or written."""
-        return any(one.stage in (Stage.COMMITTING, Stage.WRITING) for one in self.state.objects.values())
+        return any(one.stage in (ScalerStage.COMMITTING, ScalerStage.WRITING) for one in self.state.objects.values())
 
     def wake_at(self) -> float | None:
         """When something is due next."""
         if not self.ready:
             return None
         objects = self.state.objects
-        idle = [one.due_at for one in objects.values() if one.stage is Stage.IDLE]
+        idle = [one.due_at for one in objects.values() if one.stage is ScalerStage.IDLE]
         if len(objects) - len(idle) >= self.state.settings.most_rounds:
             idle = []  # the end of a round is what they wait for, not the clock
         told = [
@@ -115,11 +115,11 @@ class AutoscalerCore:
                 return [Forget(key)] if self.state.objects.pop(key, None) is not None else []
             case RoundRead():
                 return self._rounds.read(event, now)
-            case Committed():
+            case RecordCommitted():
                 return self._rounds.committed(event, now)
-            case Wrote():
+            case ReplicasWrote():
                 return self._rounds.wrote(event, now)
-            case Told(key, done):
+            case StatusTold(key, done):
                 if key in self.state.objects:
                     self.state.objects[key].telling = False
                     if not done:
@@ -138,19 +138,19 @@ class AutoscalerCore:
         if watched is None:
             # objects of one list are not all decided at the same moment
             spread = zlib.crc32(scaler.key.encode()) / 2**32 * min(self.state.settings.decide_every_s, 2.0)
-            watched = self.state.objects[scaler.key] = Watched(scaler, now + spread)
+            watched = self.state.objects[scaler.key] = WatchedScaler(scaler, now + spread)
             self._choose_policies(watched)
         else:
             before, watched.scaler = watched.scaler, scaler
             if _chosen(before) != _chosen(scaler):
                 self._choose_policies(watched)
-            if before.generation != scaler.generation and watched.stage is Stage.IDLE:
+            if before.generation != scaler.generation and watched.stage is ScalerStage.IDLE:
                 watched.due_at = now  # an operator waits for it
         if scaler.problems:
             say(self.state, watched, None, Gate("Invalid", "; ".join(scaler.problems)), {}, frozenset())
         return []
 
-    def _claim(self, watched: Watched | None, scaler: Autoscaler | None) -> None:
+    def _claim(self, watched: WatchedScaler | None, scaler: Autoscaler | None) -> None:
         """Keep who may write what, as an object comes, changes and goes."""
         claims = self.state.claims
         if watched is not None:
@@ -162,7 +162,7 @@ class AutoscalerCore:
             for target in scaler.targets:
                 claims.setdefault(gates.claim(scaler, target), set()).add(scaler.key)
 
-    def _choose_policies(self, watched: Watched) -> None:
+    def _choose_policies(self, watched: WatchedScaler) -> None:
         scaler = watched.scaler
         watched.rule_problem, watched.policy_problem, watched.policy, watched.rule = "", "", None, None
         watched.guard = watched.rule_guard = None
@@ -196,19 +196,19 @@ class AutoscalerCore:
 
     def _due(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []
-        going = sum(1 for one in self.state.objects.values() if one.stage is not Stage.IDLE)
+        going = sum(1 for one in self.state.objects.values() if one.stage is not ScalerStage.IDLE)
         for watched in sorted(self.state.objects.values(), key=lambda one: one.due_at):
             if watched.due_at > now or going >= self.state.settings.most_rounds:
                 break
-            if watched.stage is not Stage.IDLE or not watched.scaler.targets or watched.scaler.problems:
-                if watched.stage is Stage.IDLE:
+            if watched.stage is not ScalerStage.IDLE or not watched.scaler.targets or watched.scaler.problems:
+                if watched.stage is ScalerStage.IDLE:
                     watched.due_at = now + self.state.settings.decide_every_s
                 continue
             self.state.rounds += 1
             watched.number = self.state.rounds
             watched.read_generation = watched.scaler.generation
             watched.due_at = now + self.state.settings.decide_every_s
-            watched.move(Stage.READING, "due")
+            watched.move(ScalerStage.READING, "due")
             going += 1
             self.state.stats.rounds += 1
             hpas = gates.hpas_to_read(watched.scaler, self.state.cluster)

@@ -12,17 +12,25 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.autoscaler.core.cluster import Cluster
+from services.autoscaler.core.cluster import ScaledCluster
 from services.autoscaler.core.events import PodFact, RoundRead, TargetFact
-from services.autoscaler.core.watched import Watched
+from services.autoscaler.core.watched import WatchedScaler
 from shared.autoscaling.guard import AutoscalingGuard
-from shared.autoscaling.hpa.model import Answers, Controller, Outcome, PodFacts, PodUsage, Scale, Seen
+from shared.autoscaling.hpa.model import (
+    HpaController,
+    HpaOutcome,
+    MetricAnswers,
+    PodFacts,
+    PodUsage,
+    ScaleSubresource,
+    TargetSeen,
+)
 from shared.autoscaling.hpa.pods import NoValueError, group_pods, pod_samples, requests_of
 from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import (
     Acted,
     Bounds,
-    Observation,
+    ScalingObservation,
     ServiceObservation,
     acted_of,
     needs_of,
@@ -31,10 +39,10 @@ from shared.autoscaling.safety import drift
 from shared.autoscaling.safety.answer import usable
 from shared.autoscaling.safety.chain import judge
 from shared.autoscaling.safety.check import violations
-from shared.autoscaling.safety.readings import Reading, checked
-from shared.autoscaling.safety.scene import Case, Change, Scene, Verdict
+from shared.autoscaling.safety.readings import SignalReading, checked
+from shared.autoscaling.safety.scene import ReplicaChange, SafetyScene, SafetyVerdict, ServiceCase
 from shared.decide.canary import in_window
-from shared.model.autoscaler import Signal, SourceKind, Target
+from shared.model.autoscaler import ScalingSignal, ScalingTarget, SourceKind
 
 PROBE_S = 120.0
 """A pod that has run for so long without being ready is a failing probe; before, it starts."""
@@ -46,19 +54,19 @@ SILENT_S = 180.0
 """A watch that has said nothing for so long is broken: the API server sends a bookmark each minute, and a stream
 without a byte for 150 s is given up."""
 
-USAGE = {Signal.CPU: "cpu", Signal.MEMORY: "memory"}
+USAGE = {ScalingSignal.CPU: "cpu", ScalingSignal.MEMORY: "memory"}
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class ScalerDecision(Struct, frozen=True, kw_only=True):
     """One decision. ``by``: whose number was taken; ``failed``: why the policy had no say; ``unmade``: why
     there is no such policy (the kill switch gave its place to HPA's rule); ``broken``: rules that the verdict
     breaks."""
 
-    seen: Observation
+    seen: ScalingObservation
     bad: Mapping[str, tuple[str, ...]]
     wanted: Mapping[str, object]
     rule: Mapping[str, int]
-    verdict: Verdict
+    verdict: SafetyVerdict
     by: str
     failed: str = ""
     drifting: str = ""
@@ -73,15 +81,15 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    watched: Watched,
+    watched: WatchedScaler,
     read: RoundRead,
-    cluster: Cluster,
+    cluster: ScaledCluster,
     *,
     now: float,
     leads_since: float,
     floors: Mapping[str, int] = {},
     others: tuple[str, ...] = (),
-) -> Decided:
+) -> ScalerDecision:
     """What follows from a round whose targets could all be read. ``floors``: by service, what somebody else wrote and
     nothing falls below; ``others``: selectors of other objects' targets in the namespace."""
     scaler = watched.scaler
@@ -96,7 +104,7 @@ def decide(
         rivals = () if cluster.owns(target.ref) else others
         sight = sight_of(target, fact, read, pods, gone, shift_s=now - read.wall_s, others=rivals, seen=one)
         observed[target.name] = replace(one, seen=sight), lines, [pod for pod in pods if pod.there]
-    seen = Observation(
+    seen = ScalingObservation(
         now=now,
         services={name: one for name, (one, _, _) in observed.items()},
         calls=scaler.calls,
@@ -108,10 +116,10 @@ def decide(
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
     by, wanted, failed = answered(watched, read, seen, (rule, rule_failed))
     lacking = lacking_of(watched)
-    scene = Scene(
+    scene = SafetyScene(
         now=now,
         services={
-            name: Case(
+            name: ServiceCase(
                 seen=one,
                 wanted=wanted.get(name),
                 rule=ruled.get(name),
@@ -134,7 +142,7 @@ def decide(
     verdict = judge(scene)
     own = by != "hpa" and not failed and not scene.drifting
     roles = acted_of(watched.policy) if own else {}
-    return Decided(
+    return ScalerDecision(
         # what the rule read pod by pod has decided, and is too much to be recorded
         seen=replace(seen, services={name: replace(one, seen=None) for name, one in seen.services.items()}),
         bad={name: bad for name, (_, bad, _) in observed.items() if bad},
@@ -152,7 +160,7 @@ def decide(
     )
 
 
-def lacking_of(watched: Watched) -> dict[str, str]:
+def lacking_of(watched: WatchedScaler) -> dict[str, str]:
     """By service, the signals that the policy needs and no source is named of, in words."""
     scaler, found = watched.scaler, {}
     for target in scaler.targets if not scaler.plain_hpa else ():
@@ -165,14 +173,14 @@ def lacking_of(watched: Watched) -> dict[str, str]:
 
 def _refused(rule: object) -> dict[str, tuple[str, str]]:
     """What HPA's rule could not go by, as the controller says it."""
-    outcomes: Mapping[str, Outcome] = getattr(rule, "outcomes", {})
+    outcomes: Mapping[str, HpaOutcome] = getattr(rule, "outcomes", {})
     return {name: (one.reason, one.error) for name, one in outcomes.items() if one.error}
 
 
 def answered(
-    watched: Watched,
+    watched: WatchedScaler,
     read: RoundRead,
-    seen: Observation,
+    seen: ScalingObservation,
     rule: tuple[Mapping[str, object], str],
 ) -> tuple[str, Mapping[str, object], str]:
     """(whose answer, the answer, why the policy has none). The kill switch and the canary's other part take HPA's."""
@@ -186,7 +194,7 @@ def answered(
     return scaler.policy, wanted, failed
 
 
-def ask(guard: AutoscalingGuard | None, seen: Observation) -> tuple[Mapping[str, object], str]:
+def ask(guard: AutoscalingGuard | None, seen: ScalingObservation) -> tuple[Mapping[str, object], str]:
     """(answer, why there is none)."""
     if guard is None:
         return {}, "there is no such policy"
@@ -198,11 +206,11 @@ def ask(guard: AutoscalingGuard | None, seen: Observation) -> tuple[Mapping[str,
 
 
 def observe(
-    watched: Watched,
-    target: Target,
+    watched: WatchedScaler,
+    target: ScalingTarget,
     fact: TargetFact,
     read: RoundRead,
-    cluster: Cluster,
+    cluster: ScaledCluster,
     pods: list[PodFact],
     *,
     fail_over: bool,
@@ -245,11 +253,11 @@ def observe(
         bounds=Bounds(target.minimum, target.maximum),
         requests=requests_of_all(there),
         usage=usage,
-        arrivals=good.get(Signal.ARRIVALS),
-        served=good.get(Signal.SERVED),
-        failed=good.get(Signal.FAILED),
-        latency_s=good.get(Signal.LATENCY),
-        queue=good.get(Signal.QUEUE),
+        arrivals=good.get(ScalingSignal.ARRIVALS),
+        served=good.get(ScalingSignal.SERVED),
+        failed=good.get(ScalingSignal.FAILED),
+        latency_s=good.get(ScalingSignal.LATENCY),
+        queue=good.get(ScalingSignal.QUEUE),
         age_s=age_s,
         held=tuple(held),
         scaled_to=watched.wrote.get(target.name),
@@ -257,7 +265,7 @@ def observe(
     ), tuple(lines)
 
 
-def _ours(watched: Watched, name: str, replicas: int) -> bool:
+def _ours(watched: WatchedScaler, name: str, replicas: int) -> bool:
     """Whether a number is one that we wrote, as far as is known."""
     expected = watched.expected.get(name)
     return name not in watched.foreign and expected is not None and replicas in expected.values
@@ -283,7 +291,7 @@ def gone_of(read: RoundRead, names: Collection[str]) -> list[PodUsage]:
 
 
 def sight_of(
-    target: Target,
+    target: ScalingTarget,
     fact: TargetFact,
     read: RoundRead,
     pods: Sequence[PodFact],
@@ -292,7 +300,7 @@ def sight_of(
     shift_s: float,
     others: tuple[str, ...],
     seen: ServiceObservation,
-) -> Seen:
+) -> TargetSeen:
     """What HPA's rule reads of one target, in the clock of decisions (``shift_s`` ahead of 1970's).
 
     Samples of others' pods are left out, whatever their labels. Where cpu or memory have a source of their own, its
@@ -309,10 +317,10 @@ def sight_of(
         usages = [*own, *gone]
     if told:
         usages = _with_told(usages, told, [pod for pod in pods if pod.ready], read.wall_s)
-    return Seen(
-        Scale(fact.replicas, fact.there, fact.selector),
+    return TargetSeen(
+        ScaleSubresource(fact.replicas, fact.there, fact.selector),
         tuple(_shifted(pod.seen, shift_s) for pod in pods),
-        Answers(
+        MetricAnswers(
             resource=tuple(replace(one, at_s=one.at_s + shift_s) for one in usages),
             resource_error=error,
             asked=read.series.get(target.name, {}),
@@ -335,7 +343,7 @@ def _with_told(
     ]  # fmt: skip
 
 
-def _told(target: Target, signal: Signal) -> bool:
+def _told(target: ScalingTarget, signal: ScalingSignal) -> bool:
     source = target.sources.get(signal)
     return source is not None and source.kind is not SourceKind.RESOURCE
 
@@ -345,54 +353,56 @@ def _shifted(pod: PodFacts, by_s: float) -> PodFacts:
     return replace(pod, start_s=start_s, ready_since_s=pod.ready_since_s + by_s)
 
 
-def whole(readings: Mapping[Signal, Reading], pods: list[PodFact], wall_s: float) -> dict[Signal, Reading]:
+def whole(
+    readings: Mapping[ScalingSignal, SignalReading], pods: list[PodFact], wall_s: float
+) -> dict[ScalingSignal, SignalReading]:
     """Readings without those that are of fewer pods than have run for a while: a part of the load is no less load."""
     known = sum(1 for pod in pods if pod.ready and pod.runs_s(wall_s) > SAMPLED_S)
     return {
-        signal: Reading(None, None, f"only {one.pods} of {known} pods have a sample")
+        signal: SignalReading(None, None, f"only {one.pods} of {known} pods have a sample")
         if one.pods is not None and one.pods < known
         else one
         for signal, one in readings.items()
     }
 
 
-def used(target: Target, pods: list[PodFact], read: RoundRead) -> dict[Signal, Reading]:
+def used(target: ScalingTarget, pods: list[PodFact], read: RoundRead) -> dict[ScalingSignal, SignalReading]:
     """Mean use of the ready pods by metrics.k8s.io; one that has run for a while and has no sample spoils it. Of cpu,
     what may be that of a pod's start does not count, by the HPA's own rule."""
     signals = [signal for signal, source in target.sources.items() if source.kind is SourceKind.RESOURCE]
     if isinstance(read.pod_metrics, str):
-        return {signal: Reading(None, None, read.pod_metrics) for signal in signals}
-    found: dict[Signal, Reading] = {}
+        return {signal: SignalReading(None, None, read.pod_metrics) for signal in signals}
+    found: dict[ScalingSignal, SignalReading] = {}
     ready = [pod for pod in pods if pod.ready]
     usages = [read.pod_metrics[pod.name] for pod in ready if pod.name in read.pod_metrics]
     for signal in signals:
         samples = pod_samples(usages, USAGE[signal])
         groups = group_pods(
-            (pod.seen for pod in ready), samples, resource=USAGE[signal], now=read.wall_s, flags=Controller()
+            (pod.seen for pod in ready), samples, resource=USAGE[signal], now=read.wall_s, flags=HpaController()
         )
         without = [pod for pod in ready if pod.name not in samples and pod.runs_s(read.wall_s) > SAMPLED_S]
         counted = [sample for name, sample in samples.items() if name not in groups.unready]
         if not samples:
-            found[signal] = Reading(None, None, "no ready pod has a sample" if ready else "no pod is ready")
+            found[signal] = SignalReading(None, None, "no ready pod has a sample" if ready else "no pod is ready")
         elif without:
-            found[signal] = Reading(None, None, f"{without[0].name} is ready and has no sample")
+            found[signal] = SignalReading(None, None, f"{without[0].name} is ready and has no sample")
         elif not counted:
-            found[signal] = Reading(None, None, "its pods have only just started")
+            found[signal] = SignalReading(None, None, "its pods have only just started")
         else:
             mean = sum(sample.value for sample in counted) / len(counted)
             # one bad part spoils the mean, and must show
             worst = next((sample.value for sample in counted if sample.value < 0), mean)
-            found[signal] = Reading(worst / 1000, min(sample.at_s for sample in counted))
+            found[signal] = SignalReading(worst / 1000, min(sample.at_s for sample in counted))
     return found
 
 
-def floor_of(watched: Watched, name: str, replicas: int) -> int | None:
+def floor_of(watched: WatchedScaler, name: str, replicas: int) -> int | None:
     """The rise that an earlier decision ordered and that did not happen; None for none."""
     wanted = watched.unsure.get(name)
     return wanted if wanted is not None and wanted > replicas else None
 
 
-def note_changes(watched: Watched, shown: Mapping[str, int], now: float) -> None:
+def note_changes(watched: WatchedScaler, shown: Mapping[str, int], now: float) -> None:
     """Remember how the replicas changed since the last reading, whoever did it; what we wrote is known already."""
     for name, replicas in shown.items():
         before = watched.shown.get(name, replicas)
@@ -403,17 +413,17 @@ def note_changes(watched: Watched, shown: Mapping[str, int], now: float) -> None
         del watched.shown[name]
 
 
-def note_change(watched: Watched, name: str, before: int, replicas: int, now: float) -> None:
+def note_change(watched: WatchedScaler, name: str, before: int, replicas: int, now: float) -> None:
     """One change, at the moment it was made: dated with the reading after it, its period would end a round too late."""
     longest = max(watched.scaler.limits.up_period_s, watched.scaler.limits.down_period_s)
     changes = [change for change in watched.changes.get(name, ()) if change.at_s > now - longest]
     if before != replicas:
-        changes.append(Change(now, replicas - before))
+        changes.append(ReplicaChange(now, replicas - before))
     watched.changes[name] = changes
     watched.shown[name] = replicas
 
 
-def may_grow_at(watched: Watched, decided: Decided) -> float | None:
+def may_grow_at(watched: WatchedScaler, decided: ScalerDecision) -> float | None:
     """When the first change that holds a service's growth back is over; None: none does."""
     period_s = watched.scaler.limits.up_period_s
     found = [

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, PodFacts, PodUsage
-from shared.autoscaling.safety.readings import Reading
-from shared.model.autoscaler import Autoscaler, Signal, TargetRef
+from shared.autoscaling.safety.readings import SignalReading
+from shared.model.autoscaler import Autoscaler, ScalingSignal, TargetRef
 from shared.model.cluster_objects import DisruptionBudget
 from shared.turns import Tick
 from shared.wire.records import AutoscaleRecord
@@ -112,11 +112,11 @@ class ScalerGone(Struct, frozen=True):
     key: str
 
 
-class PodSeen(Struct, frozen=True):
+class ScaledPodSeen(Struct, frozen=True):
     pod: PodFact
 
 
-class PodGone(Struct, frozen=True):
+class ScaledPodGone(Struct, frozen=True):
     uid: str
 
 
@@ -131,11 +131,11 @@ class SetGone(Struct, frozen=True):
     uid: str
 
 
-class NodeSeen(Struct, frozen=True):
+class ScaledNodeSeen(Struct, frozen=True):
     node: NodeFact
 
 
-class NodeGone(Struct, frozen=True):
+class ScaledNodeGone(Struct, frozen=True):
     name: str
 
 
@@ -155,7 +155,7 @@ class BudgetGone(Struct, frozen=True):
     key: str
 
 
-class Listed(Struct, frozen=True):
+class ScaledListed(Struct, frozen=True):
     """Everything of this kind has been told once. ``served`` False: the server refused to list it, so none being told
     says nothing of what there is."""
 
@@ -175,7 +175,7 @@ class RoundRead(Struct, frozen=True, kw_only=True):
     wall_s: float
     targets: Mapping[str, TargetFact | str]
     hpas: Mapping[str, HpaFact | str] = {}
-    readings: Mapping[str, Mapping[Signal, Reading]] = {}
+    readings: Mapping[str, Mapping[ScalingSignal, SignalReading]] = {}
     pod_metrics: Mapping[str, PodUsage] | str = "it was not read"
     """By pod's name, of the object's namespace."""
     series: Mapping[str, Answered] = {}
@@ -187,7 +187,7 @@ class RoundRead(Struct, frozen=True, kw_only=True):
     """By kind, how long its watch has said nothing, bookmarks included."""
 
 
-class Committed(Struct, frozen=True):
+class RecordCommitted(Struct, frozen=True):
     """``outcome``: ok, refused (somebody else wrote the record), unknown."""
 
     key: str
@@ -201,7 +201,7 @@ class Fenced(Struct, frozen=True):
     reason: str
 
 
-class Wrote(Struct, frozen=True):
+class ReplicasWrote(Struct, frozen=True):
     """``results``: by service, (ok | conflict | refused | unknown, what the server said)."""
 
     key: str
@@ -209,7 +209,7 @@ class Wrote(Struct, frozen=True):
     results: Mapping[str, tuple[str, str]]
 
 
-class Told(Struct, frozen=True):
+class StatusTold(Struct, frozen=True):
     """The status was written, or could not be: then it is told again."""
 
     key: str
@@ -217,8 +217,9 @@ class Told(Struct, frozen=True):
 
 
 Event = (
-    ScalerSeen | ScalerGone | PodSeen | PodGone | SetSeen | SetGone | NodeSeen | NodeGone | HpaSeen | HpaGone
-    | BudgetSeen | BudgetGone | Listed | RoundRead | Committed | Fenced | Wrote | Told | Tick
+    ScalerSeen | ScalerGone | ScaledPodSeen | ScaledPodGone | SetSeen | SetGone | ScaledNodeSeen | ScaledNodeGone
+    | HpaSeen | HpaGone
+    | BudgetSeen | BudgetGone | ScaledListed | RoundRead | RecordCommitted | Fenced | ReplicasWrote | StatusTold | Tick
 )  # fmt: skip
 
 KINDS = ("resilientautoscalers", "pods", "replicasets", "nodes", "horizontalpodautoscalers", "poddisruptionbudgets")

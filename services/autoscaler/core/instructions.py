@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from shared.autoscaling.hpa.model import Metric
+from shared.autoscaling.hpa.model import HpaMetric
 from shared.model.autoscaler import Autoscaler, TargetRef
 from shared.turns import Log, Stop
 from shared.wire.records import AutoscaleRecord
@@ -19,10 +19,10 @@ class ReadRound(Struct, frozen=True):
     scaler: Autoscaler
     number: int
     hpas: Mapping[str, str] = {}
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[HpaMetric, ...] = ()
 
 
-class Commit(Struct, frozen=True, kw_only=True):
+class CommitRecord(Struct, frozen=True, kw_only=True):
     """Write the record and one slot of the ring, if we lead and the record is as it was read."""
 
     key: str
@@ -74,7 +74,7 @@ class Announce(Struct, frozen=True):
     note: str
 
 
-class Tell(Struct, frozen=True):
+class TellStatus(Struct, frozen=True):
     """Write the object's status."""
 
     scaler: Autoscaler
@@ -93,4 +93,4 @@ class Sweep(Struct, frozen=True):
     keep: frozenset[str]
 
 
-Instruction = ReadRound | Commit | Write | Tell | Announce | Forget | Sweep | Stop | Log
+Instruction = ReadRound | CommitRecord | Write | TellStatus | Announce | Forget | Sweep | Stop | Log

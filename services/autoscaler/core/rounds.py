@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.autoscaler.core import announcing, gates, telling
-from services.autoscaler.core.deciding import Decided, decide, may_grow_at, note_change, note_changes
-from services.autoscaler.core.events import Committed, HpaFact, RoundRead, TargetFact, Wrote
+from services.autoscaler.core.deciding import ScalerDecision, decide, may_grow_at, note_change, note_changes
+from services.autoscaler.core.events import HpaFact, RecordCommitted, ReplicasWrote, RoundRead, TargetFact
 from services.autoscaler.core.gates import Gate
-from services.autoscaler.core.instructions import Commit, Instruction, ScaleTo, SetBounds, Write
+from services.autoscaler.core.instructions import CommitRecord, Instruction, ScaleTo, SetBounds, Write
 from services.autoscaler.core.saying import say
-from services.autoscaler.core.state import State
-from services.autoscaler.core.watched import Stage, Watched
+from services.autoscaler.core.state import ScalerState
+from services.autoscaler.core.watched import ScalerStage, WatchedScaler
 from shared.autoscaling.safety import foreign
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
-from shared.model.autoscaler import ForeignWriter, Go, Mode
+from shared.model.autoscaler import ForeignWriter, Go, ScalerMode
 from shared.turns import Log
 from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
 
@@ -28,26 +28,26 @@ SOON_S = 0.01
 class Rounds:
     """Takes rounds on from where their reads end."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ScalerState) -> None:
         self._state = state
 
-    def _current(self, key: str, number: int, stage: Stage) -> Watched | None:
+    def _current(self, key: str, number: int, stage: ScalerStage) -> WatchedScaler | None:
         """The object whose round this answers; None: it is gone, or goes on with another round."""
         watched = self._state.objects.get(key)
         return watched if watched is not None and (watched.number, watched.stage) == (number, stage) else None
 
     def read(self, read: RoundRead, now: float) -> list[Instruction]:
-        watched = self._current(read.key, read.number, Stage.READING)
+        watched = self._current(read.key, read.number, ScalerStage.READING)
         if watched is None:
             return []
         if watched.read_generation != watched.scaler.generation:
-            watched.move(Stage.IDLE, "changed meanwhile")
+            watched.move(ScalerStage.IDLE, "changed meanwhile")
             watched.due_at = now
             return []
         problem = _incomplete(watched, read)
         if problem.reason:
             self._state.stats.incomplete_rounds += 1
-            watched.move(Stage.IDLE, problem.reason)
+            watched.move(ScalerStage.IDLE, problem.reason)
             say(self._state, watched, None, problem, {}, frozenset())
             return announcing.troubles(self._state, watched, now)
         self._take_over(watched, read)
@@ -86,7 +86,7 @@ class Rounds:
         out += announcing.troubles(self._state, watched, now)
         return [*out, *self._commit(watched, read, decided, writes, by_service, now)]
 
-    def _take_over(self, watched: Watched, read: RoundRead) -> None:
+    def _take_over(self, watched: WatchedScaler, read: RoundRead) -> None:
         """Once per term: what the last leader recorded counts as ours."""
         if watched.inherited:
             return
@@ -105,7 +105,7 @@ class Rounds:
             watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go), seen.at, seen.times, seen.kept)
             watched.earlier[name] = Earlier(seen.times, (seen.at,))
 
-    def _find_foreign(self, watched: Watched, read: RoundRead, gate: Gate) -> list[Instruction]:
+    def _find_foreign(self, watched: WatchedScaler, read: RoundRead, gate: Gate) -> list[Instruction]:
         out: list[Instruction] = []
         if gate.reason:
             # nothing of ours is at stake; what people do meanwhile is theirs to do
@@ -147,7 +147,7 @@ class Rounds:
         return out
 
     def _settle_foreign(
-        self, watched: Watched, read: RoundRead, decided: Decided, by_service: Mapping[str, Gate]
+        self, watched: WatchedScaler, read: RoundRead, decided: ScalerDecision, by_service: Mapping[str, Gate]
     ) -> None:
         """What becomes of others' writes whose grace is over, where we may write at all."""
         for name, found in list(watched.foreign.items()):
@@ -166,7 +166,7 @@ class Rounds:
             else:
                 watched.foreign[name] = left
 
-    def _rivals(self, watched: Watched) -> tuple[str, ...]:
+    def _rivals(self, watched: WatchedScaler) -> tuple[str, ...]:
         """Selectors of what other objects of the namespace scale; asked only where pods are found by labels alone."""
         cluster, scaler = self._state.cluster, watched.scaler
         if all(cluster.owns(target.ref) for target in scaler.targets):
@@ -180,7 +180,7 @@ class Rounds:
             if claim not in own
         )
 
-    def _count(self, decided: Decided) -> None:
+    def _count(self, decided: ScalerDecision) -> None:
         stats = self._state.stats
         stats.decisions += 1
         stats.policy_failures += bool(decided.failed)
@@ -191,7 +191,7 @@ class Rounds:
             for safeguard, _ in notes:
                 stats.safeguards[safeguard] = stats.safeguards.get(safeguard, 0) + 1
 
-    def _gates(self, watched: Watched, read: RoundRead, gate: Gate, decided: Decided) -> dict[str, Gate]:
+    def _gates(self, watched: WatchedScaler, read: RoundRead, gate: Gate, decided: ScalerDecision) -> dict[str, Gate]:
         if gate.reason:
             return {target.name: gate for target in watched.scaler.targets}
         if decided.broken:
@@ -210,7 +210,7 @@ class Rounds:
         }
 
     def _writes_of(
-        self, watched: Watched, read: RoundRead, decided: Decided, by_service: dict[str, Gate]
+        self, watched: WatchedScaler, read: RoundRead, decided: ScalerDecision, by_service: dict[str, Gate]
     ) -> tuple[ScaleTo | SetBounds, ...]:
         found: list[ScaleTo | SetBounds] = []
         scaler = watched.scaler
@@ -219,7 +219,7 @@ class Rounds:
             if by_service[target.name].reason or not isinstance(fact, TargetFact):
                 continue
             allowed = decided.verdict.allowed[target.name]
-            if scaler.mode is Mode.ACT_ON_SCALE and allowed != fact.replicas:
+            if scaler.mode is ScalerMode.ACT_ON_SCALE and allowed != fact.replicas:
                 found.append(
                     ScaleTo(
                         service=target.name, namespace=scaler.namespace, ref=target.ref, uid=fact.uid,
@@ -240,7 +240,7 @@ class Rounds:
                     )  # fmt: skip
         return tuple(found)
 
-    def _remember_expected(self, watched: Watched, read: RoundRead, by_service: dict[str, Gate]) -> None:
+    def _remember_expected(self, watched: WatchedScaler, read: RoundRead, by_service: dict[str, Gate]) -> None:
         """What is there now was taken in by this decision: from here on any other number is somebody's."""
         watched.owed = {name: rise for name, rise in watched.unsure.items() if name in by_service}
         for target in watched.scaler.targets:
@@ -259,7 +259,9 @@ class Rounds:
             del watched.expected[name]
             watched.unsure.pop(name, None)
 
-    def _note_history(self, watched: Watched, decided: Decided, acted: frozenset[str], wall_s: float) -> None:
+    def _note_history(
+        self, watched: WatchedScaler, decided: ScalerDecision, acted: frozenset[str], wall_s: float
+    ) -> None:
         rows = telling.decision_rows(decided, acted, wall_s)
         known = [(row["service"], row["to"], row["by"]) for row in watched.history]
         new = [row for row in rows if row["service"] in acted or (row["service"], row["to"], row["by"]) not in known]
@@ -267,9 +269,9 @@ class Rounds:
 
     def _commit(
         self,
-        watched: Watched,
+        watched: WatchedScaler,
         read: RoundRead,
-        decided: Decided,
+        decided: ScalerDecision,
         writes: tuple[ScaleTo | SetBounds, ...],
         by_service: dict[str, Gate],
         now: float,
@@ -293,9 +295,9 @@ class Rounds:
             dict(decided.lacking), {name: reason for name, (reason, _) in decided.refused.items()},
         )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
-            watched.move(Stage.IDLE, "as before")
+            watched.move(ScalerStage.IDLE, "as before")
             return []
-        watched.move(Stage.COMMITTING, "decided")
+        watched.move(ScalerStage.COMMITTING, "decided")
         watched.recorded, watched.recorded_at, watched.writes = scope, now, writes
         for write in writes:
             one = services[write.service]
@@ -314,14 +316,14 @@ class Rounds:
             watched, decided, frozenset(services), self._state.term, number, read.wall_s, gated=by_service
         )
         return [
-            Commit(
+            CommitRecord(
                 key=read.key, number=read.number, record=record, last_revision=read.last_revision,
                 slot=slot, decision=decision,
             )
         ]  # fmt: skip
 
-    def committed(self, event: Committed, now: float) -> list[Instruction]:
-        watched = self._current(event.key, event.number, Stage.COMMITTING)
+    def committed(self, event: RecordCommitted, now: float) -> list[Instruction]:
+        watched = self._current(event.key, event.number, ScalerStage.COMMITTING)
         if watched is None:
             return []
         writes, watched.writes = watched.writes, ()
@@ -329,28 +331,28 @@ class Rounds:
             self._state.stats.commits_refused += event.outcome == "refused"
             self._state.stats.commits_unknown += event.outcome == "unknown"
             _let_go(watched, writes)
-            watched.move(Stage.IDLE, f"commit {event.outcome}")
+            watched.move(ScalerStage.IDLE, f"commit {event.outcome}")
             return []
         if watched.read_generation != watched.scaler.generation or gates.of_object(watched).reason:
             # paused, switched over or changed since: it is decided anew
             if writes:
                 _let_go(watched, writes)
-            watched.move(Stage.IDLE, "changed meanwhile")
+            watched.move(ScalerStage.IDLE, "changed meanwhile")
             watched.due_at = now
             return []
         if not writes:
-            watched.move(Stage.IDLE, "recorded")
+            watched.move(ScalerStage.IDLE, "recorded")
             return []
-        watched.move(Stage.WRITING, "committed")
+        watched.move(ScalerStage.WRITING, "committed")
         watched.writes = writes
         return [Write(event.key, event.number, writes)]
 
-    def wrote(self, event: Wrote, now: float) -> list[Instruction]:
-        watched = self._current(event.key, event.number, Stage.WRITING)
+    def wrote(self, event: ReplicasWrote, now: float) -> list[Instruction]:
+        watched = self._current(event.key, event.number, ScalerStage.WRITING)
         if watched is None:
             return []
         writes, watched.writes = watched.writes, ()
-        watched.move(Stage.IDLE, "written")
+        watched.move(ScalerStage.IDLE, "written")
         out: list[Instruction] = []
         for write in writes:
             outcome, text = event.results.get(write.service, ("unknown", "no answer"))
@@ -382,14 +384,14 @@ class Rounds:
         return out
 
 
-def _floors(watched: Watched, wall_s: float) -> dict[str, int]:
+def _floors(watched: WatchedScaler, wall_s: float) -> dict[str, int]:
     """By service, what somebody else wrote and nothing is to fall below."""
     if watched.scaler.foreign_writer is ForeignWriter.CORRECT:
         return {}
     return {name: one.value for name, one in watched.foreign.items() if not one.stands(wall_s)}
 
 
-def _incomplete(watched: Watched, read: RoundRead) -> Gate:
+def _incomplete(watched: WatchedScaler, read: RoundRead) -> Gate:
     """Why a round cannot be decided upon; what is not known stays as it is."""
     if read.store_problem:
         return Gate("StoreUnknown", f"etcd: {read.store_problem}")
@@ -403,24 +405,24 @@ def _incomplete(watched: Watched, read: RoundRead) -> Gate:
     return Gate("PolicyUnusable", unmade) if unmade else Gate()
 
 
-def _shown(watched: Watched, read: RoundRead, name: str) -> tuple[int | None, str]:
+def _shown(watched: WatchedScaler, read: RoundRead, name: str) -> tuple[int | None, str]:
     """(what our kind of write would change, who wrote it last)."""
-    if watched.scaler.mode is Mode.ACT_ON_BOUNDS:
+    if watched.scaler.mode is ScalerMode.ACT_ON_BOUNDS:
         hpa = read.hpas.get(name)
         return (hpa.minimum, hpa.writer) if isinstance(hpa, HpaFact) else (None, "")
     fact = read.targets.get(name)
     return (fact.replicas, fact.writer) if isinstance(fact, TargetFact) else (None, "")
 
 
-def _scaled(watched: Watched, read: RoundRead, write: ScaleTo | SetBounds) -> ScaledTo:
+def _scaled(watched: WatchedScaler, read: RoundRead, write: ScaleTo | SetBounds) -> ScaledTo:
     shown, _ = _shown(watched, read, write.service)
     assert shown is not None, "only what was read is written"
     return ScaledTo(shown, write.replicas if isinstance(write, ScaleTo) else write.minimum)
 
 
 def _decision(
-    watched: Watched,
-    decided: Decided,
+    watched: WatchedScaler,
+    decided: ScalerDecision,
     acted: frozenset[str],
     term: int,
     number: int,
@@ -452,14 +454,14 @@ def _decision(
     }
 
 
-def _let_go(watched: Watched, writes: tuple[ScaleTo | SetBounds, ...]) -> None:
+def _let_go(watched: WatchedScaler, writes: tuple[ScaleTo | SetBounds, ...]) -> None:
     """These were decided and are not written: the next decision is recorded anew."""
     watched.recorded = None
     for write in writes:
         _not_written(watched, write.service)
 
 
-def _not_written(watched: Watched, service: str) -> None:
+def _not_written(watched: WatchedScaler, service: str) -> None:
     """As it was before this decision: an earlier rise that it was to finish may still come, or has to be finished."""
     before, owed = watched.expected[service].values[0], watched.owed.get(service, 0)
     watched.expected[service] = Expected((before, owed) if owed > before else (before,))

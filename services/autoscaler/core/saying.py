@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from services.autoscaler.core import announcing, gates, telling
-from services.autoscaler.core.deciding import Decided
+from services.autoscaler.core.deciding import ScalerDecision
 from services.autoscaler.core.gates import Gate
-from services.autoscaler.core.instructions import Tell
-from services.autoscaler.core.state import State
-from services.autoscaler.core.watched import Watched
+from services.autoscaler.core.instructions import TellStatus
+from services.autoscaler.core.state import ScalerState
+from services.autoscaler.core.watched import WatchedScaler
 
 
 def say(
-    state: State,
-    watched: Watched,
-    decided: Decided | None,
+    state: ScalerState,
+    watched: WatchedScaler,
+    decided: ScalerDecision | None,
     gate: Gate,
     by_service: dict[str, Gate],
     acted: frozenset[str],
@@ -44,9 +44,9 @@ def say(
     state.to_tell[scaler.key] = None
 
 
-def tellings(state: State, now: float) -> list[Tell]:
+def tellings(state: ScalerState, now: float) -> list[TellStatus]:
     """The statuses that are due to be written."""
-    out: list[Tell] = []
+    out: list[TellStatus] = []
     for key in list(state.to_tell):
         watched = state.objects.get(key)
         if watched is None or telling.same(watched.status, watched.scaler.written):
@@ -54,5 +54,5 @@ def tellings(state: State, now: float) -> list[Tell]:
         elif not watched.telling and now - watched.told_at >= state.settings.tell_every_s:
             del state.to_tell[key]
             watched.telling, watched.told_at = True, now
-            out.append(Tell(watched.scaler, watched.status))
+            out.append(TellStatus(watched.scaler, watched.status))
     return out

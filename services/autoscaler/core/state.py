@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from services.autoscaler.core.cluster import Cluster
-from services.autoscaler.core.watched import Watched
+from services.autoscaler.core.cluster import ScaledCluster
+from services.autoscaler.core.watched import WatchedScaler
 from shared.autoscaling.observation import Policy
 
 PolicyMaker = Callable[[str, Mapping[str, object]], Policy]
@@ -14,7 +14,7 @@ PolicyMaker = Callable[[str, Mapping[str, object]], Policy]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreSettings:
+class ScalerCoreSettings:
     """What the core is told."""
 
     decide_every_s: float = 10.0
@@ -29,7 +29,7 @@ class CoreSettings:
 
 
 @dataclass(slots=True)
-class Stats:
+class ScalerStats:
     """What was counted in this term."""
 
     rounds: int = 0
@@ -54,18 +54,18 @@ class Stats:
 
 
 @dataclass(slots=True)
-class State:
+class ScalerState:
     """One term. ``leads_since``: monotonic seconds; ``stopwatch``: the thread's own time, which a policy takes."""
 
     term: int
-    settings: CoreSettings
+    settings: ScalerCoreSettings
     leads_since: float
     stopwatch: Callable[[], float]
-    cluster: Cluster = field(default_factory=Cluster)
-    objects: dict[str, Watched] = field(default_factory=dict)
+    cluster: ScaledCluster = field(default_factory=ScaledCluster)
+    objects: dict[str, WatchedScaler] = field(default_factory=dict)
     claims: dict[str, set[str]] = field(default_factory=dict)
     """By what is scaled, the objects whose mode lets them write it."""
-    stats: Stats = field(default_factory=Stats)
+    stats: ScalerStats = field(default_factory=ScalerStats)
     to_tell: dict[str, None] = field(default_factory=dict)
     """Objects whose status may differ from what the API server has."""
     rounds: int = 0

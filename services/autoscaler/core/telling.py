@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from services.autoscaler.core.deciding import Decided
+from services.autoscaler.core.deciding import ScalerDecision
 from services.autoscaler.core.gates import Gate
 from shared.model.autoscaler import Autoscaler
 
@@ -29,7 +29,7 @@ def conditions(
     gate: Gate,
     gates: Mapping[str, Gate],
     problem: Gate,
-    decided: Decided | None,
+    decided: ScalerDecision | None,
     due: str = "",
     foreign: Mapping[str, str] = {},
     unwritten: Mapping[str, str] = {},
@@ -71,7 +71,7 @@ def conditions(
     return found
 
 
-def _of_metrics(bad: list[str], decided: Decided | None) -> tuple[bool, str, str]:
+def _of_metrics(bad: list[str], decided: ScalerDecision | None) -> tuple[bool, str, str]:
     """(holds, reason, message): what is lacking before what is bad, both before what HPA's rule cannot go by."""
     if decided is None:
         return False, "Unknown", "nothing was decided yet"
@@ -100,7 +100,7 @@ def design_due(scaler: Autoscaler) -> str:
     return ""
 
 
-def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:
+def rows(decided: ScalerDecision, acted: frozenset[str]) -> list[Json]:
     """One row per service."""
     found: list[Json] = []
     for name, seen in decided.seen.services.items():
@@ -119,7 +119,7 @@ def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:
     return found
 
 
-def why(decided: Decided, name: str) -> str:
+def why(decided: ScalerDecision, name: str) -> str:
     """Why a service gets what it gets, in one line."""
     notes = [f"{safeguard}: {text}" for safeguard, text in decided.verdict.notes.get(name, ())]
     role = decided.roles.get(name)
@@ -127,7 +127,7 @@ def why(decided: Decided, name: str) -> str:
     return cut("; ".join([who, *notes]))
 
 
-def seen_text(decided: Decided, name: str) -> str:
+def seen_text(decided: ScalerDecision, name: str) -> str:
     """What a decision went by, in one line."""
     one = decided.seen.services[name]
     readings = {
@@ -139,7 +139,7 @@ def seen_text(decided: Decided, name: str) -> str:
     return cut(", ".join(parts))
 
 
-def decision_rows(decided: Decided, acted: frozenset[str], wall_s: float) -> list[Json]:
+def decision_rows(decided: ScalerDecision, acted: frozenset[str], wall_s: float) -> list[Json]:
     """The services that a decision is about, as the status keeps them."""
     found = []
     for row in rows(decided, acted):

@@ -17,12 +17,12 @@ from shared.autoscaling.guard import AutoscalingGuard
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
-from shared.autoscaling.safety.scene import Change
+from shared.autoscaling.safety.scene import ReplicaChange
 from shared.errors import InvalidTransition
 from shared.model.autoscaler import Autoscaler, Go
 
 
-class Stage(Enum):
+class ScalerStage(Enum):
     """Where an object's decision is."""
 
     IDLE = "idle"
@@ -33,8 +33,10 @@ class Stage(Enum):
 
 TRANSITIONS = frozenset(
     (
-        (Stage.IDLE, Stage.READING), (Stage.READING, Stage.IDLE), (Stage.READING, Stage.COMMITTING),
-        (Stage.COMMITTING, Stage.IDLE), (Stage.COMMITTING, Stage.WRITING), (Stage.WRITING, Stage.IDLE),
+        (ScalerStage.IDLE, ScalerStage.READING), (ScalerStage.READING, ScalerStage.IDLE), (ScalerStage.READING,
+        ScalerStage.COMMITTING),
+        (ScalerStage.COMMITTING, ScalerStage.IDLE), (ScalerStage.COMMITTING, ScalerStage.WRITING),
+        (ScalerStage.WRITING, ScalerStage.IDLE),
     )
 )  # fmt: skip
 
@@ -45,12 +47,12 @@ STORY = 12
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedScaler:
     """One object."""
 
     scaler: Autoscaler
     due_at: float
-    stage: Stage = Stage.IDLE
+    stage: ScalerStage = ScalerStage.IDLE
     number: int = 0
     """Of the round that goes on, or of the last one."""
     read_generation: int = 0
@@ -72,7 +74,7 @@ class Watched:
     """The go that ``design_due`` is about."""
     shown: dict[str, int] = field(default_factory=dict)
     """Replicas at the last reading."""
-    changes: dict[str, list[Change]] = field(default_factory=dict)
+    changes: dict[str, list[ReplicaChange]] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     """What each target may show without anybody else having written it; no entry: nothing of ours was written."""
     unsure: dict[str, int] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Watched:
     told_at: float = float("-inf")
     story: list[str] = field(default_factory=list)
 
-    def move(self, to: Stage, cause: str) -> None:
+    def move(self, to: ScalerStage, cause: str) -> None:
         """Go to another stage. ``InvalidTransition``: the table has no such move."""
         if (self.stage, to) not in TRANSITIONS:
             raise InvalidTransition(self.scaler.uid, self.stage.value, to.value, cause, self.story)
@@ -123,7 +125,7 @@ class Watched:
     def validate(self) -> list[str]:
         """What must hold between two turns, a line each."""
         key, found = self.scaler.key, []
-        if self.writes and self.stage not in (Stage.COMMITTING, Stage.WRITING):
+        if self.writes and self.stage not in (ScalerStage.COMMITTING, ScalerStage.WRITING):
             found.append(f"writes: {key} has writes and is {self.stage.value}")
         names = {target.name for target in self.scaler.targets}
         for write in self.writes:

@@ -18,13 +18,13 @@ from services.autoscaler.core.events import (
     HpaFact,
     HpaGone,
     HpaSeen,
-    Listed,
     NodeFact,
-    NodeGone,
-    NodeSeen,
     PodFact,
-    PodGone,
-    PodSeen,
+    ScaledListed,
+    ScaledNodeGone,
+    ScaledNodeSeen,
+    ScaledPodGone,
+    ScaledPodSeen,
     ScalerGone,
     ScalerSeen,
     SetGone,
@@ -36,7 +36,7 @@ from shared.kube import objects
 from shared.kube.autoscaling import AUTOSCALERS, autoscaler_from_api
 from shared.kube.cluster_objects import budget_from_api
 from shared.kube.convert_requests import effective_requests
-from shared.kube.resources import NODES, PODS, Deleted, Malformed, Resource, Upserted
+from shared.kube.resources import NODES, PODS, DeletedObject, Malformed, Resource, Upserted
 from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer
 from shared.model.autoscaler import TargetRef
 from shared.model.resources import CPU, MEMORY, parse_quantity
@@ -53,7 +53,7 @@ OURS = "conclave"
 """How our writes are called in managedFields: the client's user agent begins so."""
 
 
-class Source:
+class WatchSource:
     """One watch. ``follow`` is eternal; ``silent_s``: how long the server has said nothing of the kind, None before it
     said anything. What such a watch shows is that old at most: a sound one has a bookmark each minute."""
 
@@ -71,29 +71,29 @@ class Source:
         return None if heard_at is None else now - heard_at
 
 
-def silences(found: Sequence[Source], now: float) -> dict[str, float]:
+def silences(found: Sequence[WatchSource], now: float) -> dict[str, float]:
     """Seconds of silence, by the plural of the kind."""
     return {one.kind.plural: silent_s for one in found if (silent_s := one.silent_s(now)) is not None}
 
 
-def sources(api: KubeApi, post: Post, clock: Clock = boottime) -> list[Source]:
+def sources(api: KubeApi, post: Post, clock: Clock = boottime) -> list[WatchSource]:
     """Every watch, to be run."""
     kinds: tuple[tuple[Resource[Any], Callable[[Any], Event], Callable[[objects.ObjectMeta], Event]], ...] = (
         (AUTOSCALERS, lambda item: ScalerSeen(autoscaler_from_api(item)), lambda meta: ScalerGone(_key(meta))),
-        (PODS, lambda item: PodSeen(pod_fact(item)), lambda meta: PodGone(meta.uid)),
+        (PODS, lambda item: ScaledPodSeen(pod_fact(item)), lambda meta: ScaledPodGone(meta.uid)),
         (OWNED_SETS, _set_seen, lambda meta: SetGone(meta.uid)),
-        (NODES, lambda item: NodeSeen(node_fact(item)), lambda meta: NodeGone(meta.name)),
+        (NODES, lambda item: ScaledNodeSeen(node_fact(item)), lambda meta: ScaledNodeGone(meta.name)),
         (HPAS, lambda item: HpaSeen(hpa_fact(item)), lambda meta: HpaGone(_key(meta))),
         (BUDGETS, lambda item: BudgetSeen(budget_from_api(item)), lambda meta: BudgetGone(_key(meta))),
     )
 
-    def source(kind: Resource[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]) -> Source:
+    def source(kind: Resource[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]) -> WatchSource:
         def take(batch: Batch[Any]) -> None:
             post(events_of(kind, batch, seen, gone))
 
         # a refused list of HPAs or budgets is no cluster without any: what it would hold back must be known first
         optional = kind not in NEEDED
-        return Source(kind, Reflector(api, kind, clock=clock, optional=optional), take)
+        return WatchSource(kind, Reflector(api, kind, clock=clock, optional=optional), take)
 
     return [source(*kind) for kind in kinds]
 
@@ -111,10 +111,10 @@ def events_of(
                 except (ObjectError, ValueError) as error:
                     log.warning("object_unreadable", kind=kind.plural, key=_key(event.object.metadata), error=error)
                     found.append(gone(event.object.metadata))
-            case Deleted():
+            case DeletedObject():
                 found.append(gone(event.object.metadata))
             case Synced(revision):
-                found.append(Listed(kind.plural, served=bool(revision)))
+                found.append(ScaledListed(kind.plural, served=bool(revision)))
             case Malformed():
                 bad = event.object
                 log.warning("object_malformed", kind=kind.plural, key=f"{bad.namespace}/{bad.name}", error=bad.error)
@@ -130,12 +130,12 @@ def _owner(meta: objects.ObjectMeta) -> objects.OwnerReference | None:
     return next((one for one in meta.owner_references or () if one.controller), None)
 
 
-def _set_seen(item: objects.Pod) -> Event:
+def _set_seen(item: objects.KubePod) -> Event:
     owner = _owner(item.metadata)
     return SetSeen(item.metadata.uid, owner.uid if owner is not None and owner.kind == "Deployment" else "")
 
 
-def pod_fact(pod: objects.Pod) -> PodFact:
+def pod_fact(pod: objects.KubePod) -> PodFact:
     """A pod. ``ObjectError``: a request that is no quantity."""
     meta, owner = pod.metadata, _owner(pod.metadata)
     held = effective_requests(pod)
@@ -150,7 +150,7 @@ def pod_fact(pod: objects.Pod) -> PodFact:
     )
 
 
-def node_fact(node: objects.Node) -> NodeFact:
+def node_fact(node: objects.KubeNode) -> NodeFact:
     """A node. ``ValueError``: an amount that is no quantity."""
     amounts = {
         name: parse_quantity(str(amount), milli=True) / 1000

@@ -19,9 +19,8 @@ from services.autoscaler.core.events import Answered, HpaFact, RoundRead, Target
 from services.autoscaler.core.instructions import ReadRound
 from services.autoscaler.io.follow import OURS, hpa_fact
 from shared.adapters.prometheus import PrometheusClient
-from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, Metric, ObjectRef, PodUsage
-from shared.autoscaling.hpa.model import Source as MetricSource
-from shared.autoscaling.safety.readings import Reading
+from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, HpaMetric, MetricSource, ObjectRef, PodUsage
+from shared.autoscaling.safety.readings import SignalReading
 from shared.errors import KubeError, KubeRejected, StoreError
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import Resource
@@ -34,7 +33,7 @@ from shared.kube.scaled_objects import (
     last_writer,
     selector_text,
 )
-from shared.model.autoscaler import Autoscaler, Signal, SourceKind, TargetRef
+from shared.model.autoscaler import Autoscaler, ScalingSignal, SourceKind, TargetRef
 from shared.ports import KubeApi, Store
 from shared.runtime.kube.metric_reads import BRIEF, MetricReads, RawReads
 from shared.wire.keys import Keys
@@ -72,7 +71,7 @@ class _Group(msgspec.Struct, rename="camel"):
     preferred_version: _Version = msgspec.field(default_factory=_Version)
 
 
-class Kinds:
+class ServedKinds:
     """Where each kind is served: the well-known workloads, others by discovery, once each."""
 
     def __init__(self, api: ReadingApi, timeout_s: float) -> None:
@@ -134,7 +133,7 @@ class Reads:
         store: Store,
         keys: Keys,
         *,
-        kinds: Kinds,
+        kinds: ServedKinds,
         prometheus: PrometheusClient | None,
         timeout_s: float,
         wall: Callable[[], float],
@@ -214,17 +213,17 @@ class Reads:
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
-    async def _pod_metrics(self, scaler: Autoscaler, metrics: tuple[Metric, ...]) -> dict[str, PodUsage] | str:
+    async def _pod_metrics(self, scaler: Autoscaler, metrics: tuple[HpaMetric, ...]) -> dict[str, PodUsage] | str:
         wanted = any(one.source not in ASKED for one in metrics) or any(
             source.kind is SourceKind.RESOURCE for target in scaler.targets for source in target.sources.values()
         )
         return await self._metrics.pod_metrics(scaler.namespace) if wanted else {}
 
     async def _series(
-        self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str], metrics: tuple[Metric, ...]
+        self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str], metrics: tuple[HpaMetric, ...]
     ) -> dict[str, Answered]:
         """What the rule asks beside cpu and memory; the same question of several services is asked once."""
-        asked: dict[tuple[str, ...], Metric] = {one.question: one for one in metrics if one.source in ASKED}
+        asked: dict[tuple[str, ...], HpaMetric] = {one.question: one for one in metrics if one.source in ASKED}
         if not asked:
             return {}
         calls: dict[tuple[tuple[str, ...], str], asyncio.Task[Answer]] = {}
@@ -243,11 +242,11 @@ class Reads:
         }
 
     @staticmethod
-    def _of_pods(fact: TargetFact | str, metric: Metric) -> str:
+    def _of_pods(fact: TargetFact | str, metric: HpaMetric) -> str:
         """The selector of the target's pods, for a metric that is asked of them."""
         return fact.selector if metric.source is MetricSource.PODS and isinstance(fact, TargetFact) else ""
 
-    async def _answer(self, namespace: str, metric: Metric, selector: str) -> Answer:
+    async def _answer(self, namespace: str, metric: HpaMetric, selector: str) -> Answer:
         resource = ""
         if metric.described is not None:
             try:
@@ -265,9 +264,9 @@ class Reads:
 
     async def _readings(
         self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str]
-    ) -> dict[str, dict[Signal, Reading]]:
-        asked: list[tuple[str, Signal]] = []
-        calls: list[Awaitable[Reading]] = []
+    ) -> dict[str, dict[ScalingSignal, SignalReading]]:
+        asked: list[tuple[str, ScalingSignal]] = []
+        calls: list[Awaitable[SignalReading]] = []
         for target in scaler.targets:
             fact = targets[target.name]
             for signal, source in target.sources.items():
@@ -275,7 +274,7 @@ class Reads:
                     asked.append((target.name, signal))
                     selector = fact.selector if isinstance(fact, TargetFact) else ""
                     calls.append(self._metrics.reading(scaler.namespace, signal, source, selector))
-        found: dict[str, dict[Signal, Reading]] = {}
+        found: dict[str, dict[ScalingSignal, SignalReading]] = {}
         for (name, signal), reading in zip(asked, await asyncio.gather(*calls), strict=True):
             found.setdefault(name, {})[signal] = reading
         return found

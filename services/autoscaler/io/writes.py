@@ -16,15 +16,24 @@ import msgspec
 import structlog
 
 from services.autoscaler.core import telling
-from services.autoscaler.core.events import Committed, Event, Fenced, Told, Wrote
-from services.autoscaler.core.instructions import Announce, Commit, Forget, ScaleTo, SetBounds, Sweep, Tell, Write
-from services.autoscaler.io.reads import Kinds
+from services.autoscaler.core.events import Event, Fenced, RecordCommitted, ReplicasWrote, StatusTold
+from services.autoscaler.core.instructions import (
+    Announce,
+    CommitRecord,
+    Forget,
+    ScaleTo,
+    SetBounds,
+    Sweep,
+    TellStatus,
+    Write,
+)
+from services.autoscaler.io.reads import ServedKinds
 from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS, Resource
 from shared.kube.scaled_objects import HPAS
-from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
+from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, DeleteKey, KubeApi, ModRevisionIs, Op, Put, Store
 from shared.runtime.leader_shell import Validity
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord, decode_record
@@ -44,7 +53,7 @@ class StoreWrites:
         self._store, self._keys, self._post = store, keys, post
         self._term, self._timeout_s, self._history = term, timeout_s, history
 
-    async def commit(self, work: Commit) -> None:
+    async def commit(self, work: CommitRecord) -> None:
         """One transaction: we lead, and the record is as it was read."""
         keys = self._keys
         last = keys.autoscaler_last(work.key)
@@ -68,7 +77,7 @@ class StoreWrites:
         except StoreError as error:
             log.warning("commit_unknown", object=work.key, error=error)
             outcome = "unknown"
-        self._post(Committed(work.key, work.number, outcome))
+        self._post(RecordCommitted(work.key, work.number, outcome))
 
     async def _leads(self) -> bool:
         kv = await self._store.get(self._keys.autoscaler_leader, timeout_s=self._timeout_s)
@@ -77,8 +86,8 @@ class StoreWrites:
     async def forget(self, work: Forget) -> None:
         """Best effort: what stays is of a uid that no object has."""
         keys = self._keys
-        slots = [Delete(keys.autoscaler_decision(work.key, slot)) for slot in range(self._history)]
-        ops: list[Op] = [Delete(keys.autoscaler_last(work.key)), *slots]
+        slots = [DeleteKey(keys.autoscaler_decision(work.key, slot)) for slot in range(self._history)]
+        ops: list[Op] = [DeleteKey(keys.autoscaler_last(work.key)), *slots]
         try:
             await self._store.txn(
                 [CreateRevisionIs(keys.autoscaler_leader, self._term)], ops, timeout_s=self._timeout_s
@@ -100,7 +109,7 @@ class StoreWrites:
                 compares: list[Compare] = [
                     CreateRevisionIs(keys.autoscaler_leader, self._term), ModRevisionIs(kv.key, kv.mod_revision),
                 ]  # fmt: skip
-                ops: list[Op] = [Delete(kv.key), *(Delete(slot.key) for slot in ring.items[: MAX_TXN_OPS - 1])]
+                ops: list[Op] = [DeleteKey(kv.key), *(DeleteKey(slot.key) for slot in ring.items[: MAX_TXN_OPS - 1])]
                 swept += (await self._store.txn(compares, ops, timeout_s=self._timeout_s)).succeeded
         except StoreError as error:
             log.info("sweep_failed", error=error)
@@ -112,7 +121,14 @@ class ApiWrites:
     """Writes to the API server."""
 
     def __init__(
-        self, api: KubeApi, post: Post, *, kinds: Kinds, leadership: Validity | None, timeout_s: float, instance: str
+        self,
+        api: KubeApi,
+        post: Post,
+        *,
+        kinds: ServedKinds,
+        leadership: Validity | None,
+        timeout_s: float,
+        instance: str,
     ) -> None:
         self._api, self._post, self._kinds = api, post, kinds
         self._leadership, self._timeout_s = leadership, timeout_s
@@ -123,7 +139,9 @@ class ApiWrites:
         """All writes of a decision, at once."""
         found = await asyncio.gather(*(self._one(write) for write in work.writes))
         self._post(
-            Wrote(work.key, work.number, {one.service: end for one, end in zip(work.writes, found, strict=True)})
+            ReplicasWrote(
+                work.key, work.number, {one.service: end for one, end in zip(work.writes, found, strict=True)}
+            )
         )
 
     async def _one(self, write: ScaleTo | SetBounds) -> tuple[str, str]:
@@ -159,7 +177,7 @@ class ApiWrites:
             timeout_s=self._timeout_s, wait_when_busy=False,
         )  # fmt: skip
 
-    async def tell(self, work: Tell) -> None:
+    async def tell(self, work: TellStatus) -> None:
         """The object's status; a failed one is asked for again by the core."""
         scaler, now, done = work.scaler, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), True
         try:
@@ -171,7 +189,7 @@ class ApiWrites:
         except KubeError as error:
             log.info("status_failed", object=scaler.key, error=error)
             done = False
-        self._post(Told(scaler.key, done))
+        self._post(StatusTold(scaler.key, done))
 
     async def announce(self, work: Announce) -> None:
         """Best effort: the status has what an event tells, and has it for as long as it holds."""

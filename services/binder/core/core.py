@@ -40,18 +40,18 @@ from services.binder.core.events import (
     ShardsSeen,
     StoredIntent,
 )
-from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.in_flight import BindingStage, InFlightBinding
 from services.binder.core.inherit import Inheritance
 from services.binder.core.instructions import Instruction, Refuse
 from services.binder.core.loans import Loans, beyond, divide, unsound, with_loans
 from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import Arrival, CoreSettings, State, Stats
-from services.binder.core.takeover import DEVICES, Takeover
+from services.binder.core.state import BinderCoreSettings, BinderState, BinderStats, PlacementArrival
+from services.binder.core.takeover import DEVICES, BinderTakeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
-from services.binder.cycle.evictions import Evictions
+from services.binder.cycle.evictions import EvictionQueue
 from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
 from shared.model.cluster_events import (
@@ -84,10 +84,10 @@ class BinderCore:
     ``rng``: another one in each process, for it names users of shared devices."""
 
     def __init__(
-        self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = ONLY, shards: Shards | None = None,
+        self, term: int, settings: BinderCoreSettings, keys: Keys, *, shard: str = ONLY, shards: Shards | None = None,
         kinds: Collection[str] = (), epoch: float = 0.0, rng: Random | None = None,
     ) -> None:  # fmt: skip
-        self.state = State(term, settings, shard, shards or Shards(), epoch=epoch, rng=rng or Random(term))
+        self.state = BinderState(term, settings, shard, shards or Shards(), epoch=epoch, rng=rng or Random(term))
         self._profiles = settings.profiles if settings.profiles.special else None
         self.committer = Committer(
             keys,
@@ -98,7 +98,7 @@ class BinderCore:
             shards=self.state.shards.revision,
         )
         self.plans = Plans(self.state)
-        self.takeover = Takeover(self.state, kinds)
+        self.takeover = BinderTakeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
         self.loans = Loans(self.state, self.committer)
         self.coordinator_term = 0
@@ -107,10 +107,10 @@ class BinderCore:
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
-        self.evictions = Evictions(self.state, self.plans)
+        self.evictions = EvictionQueue(self.state, self.plans)
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> BinderStats:
         """Counters of this term."""
         return self.state.stats
 
@@ -358,9 +358,9 @@ class BinderCore:
             state.pending[pod.uid] = state.devices.described(pod) if pod.extended else pod
         if binding is None:
             return
-        if binding.stage is Stage.AWAITED:
+        if binding.stage is BindingStage.AWAITED:
             self.cycle.check_if_known(binding)
-        elif pod.terminating and binding.stage is Stage.CHECKED:
+        elif pod.terminating and binding.stage is BindingStage.CHECKED:
             self.cycle.settle(binding, Outcome.GONE, reason="the pod is terminating")
 
     def _pod_gone(self, uid: str) -> None:
@@ -400,7 +400,9 @@ class BinderCore:
         if opened is None:
             return
         arriving = self.gangs.open(plan) if plan.gangs and not plan.lend else zip(plan.placements, repeat(""))
-        arrivals: Iterable[Arrival] = (Arrival(plan.term, plan.plan_id, one, gang) for one, gang in arriving)
+        arrivals: Iterable[PlacementArrival] = (
+            PlacementArrival(plan.term, plan.plan_id, one, gang) for one, gang in arriving
+        )
         state.arriving.extend(with_loans(plan, arrivals) if plan.lend or plan.loans else arrivals)
         self._take_up()
         if plan.evictions:
@@ -477,7 +479,7 @@ class BinderCore:
         if gang is not None:
             gang.members[uid] = binding
         state.story.add(uid, "plan {} wants it on {} as unit {}", plan_id, placement.node, binding.cause_id)
-        state.move(binding, Stage.AWAITED)
+        state.move(binding, BindingStage.AWAITED)
         self.cycle.check_if_known(binding)
 
     def _intents_listed(self, event: IntentsListed) -> None:

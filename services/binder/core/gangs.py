@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.in_flight import BindingStage, InFlightBinding
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
 
@@ -53,7 +53,7 @@ GANG_TRANSITIONS: Mapping[GangStage, frozenset[GangStage]] = {
 LET_GO = frozenset({Outcome.CONFLICT, Outcome.REFUSED})
 """Ends after which the coordinator may plan the pod anew: then no intent of the gang may name it any more."""
 
-_UNCLEAR = frozenset({Stage.BINDING, Stage.READING, Stage.MARKING})
+_UNCLEAR = frozenset({BindingStage.BINDING, BindingStage.READING, BindingStage.MARKING})
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class InFlightGang:
         if self.bound or self.min_count <= 1:
             return most
         probe = self.members.get(self.probe)
-        return int(probe is None or probe.stage not in _UNCLEAR | {Stage.RENEWING})
+        return int(probe is None or probe.stage not in _UNCLEAR | {BindingStage.RENEWING})
 
     def needs(self, member: InFlightBinding) -> bool:
         """Whether the committed gang cannot do without the member, while nobody is bound: it ends with the others."""
@@ -209,9 +209,9 @@ class InFlightGang:
         """Members that stand where the gang as a whole does not."""
         committed = self.stage not in (GangStage.GATHERING, GangStage.COMMITTING)
         for uid, member in self.members.items():
-            if member.stage in (Stage.AWAITED, Stage.CHECKED) and committed:
+            if member.stage in (BindingStage.AWAITED, BindingStage.CHECKED) and committed:
                 yield f"gang-atomic: {self.key} is {self.stage.value}, its member {uid} {member.stage.value}"
-            if member.stage not in (Stage.AWAITED, Stage.CHECKED) and not committed:
+            if member.stage not in (BindingStage.AWAITED, BindingStage.CHECKED) and not committed:
                 yield f"gang-atomic: {uid} is {member.stage.value} before its gang {self.key} is committed"
         leaving = sum(member.withdrawing is not None for member in self.members.values())
         if leaving != self.leaving:

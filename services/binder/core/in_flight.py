@@ -36,7 +36,7 @@ from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import Intent, IntentClaim, IntentPod
 
 
-class Stage(Enum):
+class BindingStage(Enum):
     """Where a unit is on its way; see the module's diagram."""
 
     __hash__ = object.__hash__  # it is looked up at every move
@@ -52,14 +52,24 @@ class Stage(Enum):
     SETTLED = "settled"
 
 
-_NEW, _AWAITED, _CHECKED, _COMMITTED = Stage.NEW, Stage.AWAITED, Stage.CHECKED, Stage.COMMITTED
-_BINDING, _READING, _RENEWING, _MARKING = Stage.BINDING, Stage.READING, Stage.RENEWING, Stage.MARKING
-_SETTLED = Stage.SETTLED
+_NEW, _AWAITED, _CHECKED, _COMMITTED = (
+    BindingStage.NEW,
+    BindingStage.AWAITED,
+    BindingStage.CHECKED,
+    BindingStage.COMMITTED,
+)
+_BINDING, _READING, _RENEWING, _MARKING = (
+    BindingStage.BINDING,
+    BindingStage.READING,
+    BindingStage.RENEWING,
+    BindingStage.MARKING,
+)
+_SETTLED = BindingStage.SETTLED
 _ENDS = {stage: {_SETTLED} for stage in (_AWAITED, _CHECKED, _COMMITTED, _BINDING, _READING, _RENEWING, _MARKING)}
 _RECALLED = {_COMMITTED: {_MARKING, _SETTLED}, _BINDING: {_MARKING}}
 _INHERITED = {_NEW: {_COMMITTED}, _COMMITTED: {_READING, _MARKING, _SETTLED}}
 
-TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
+TRANSITIONS: Mapping[type[events.Event], Mapping[BindingStage, set[BindingStage]]] = {
     events.PlanReceived: {_NEW: {_AWAITED}, _AWAITED: {_CHECKED, _SETTLED}, _CHECKED: {_SETTLED}},
     cluster_events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
     cluster_events.PodDeleted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
@@ -126,7 +136,7 @@ class InFlightBinding:
     pod_class: PodClass | None = None
     checked_node: Node | None = None
     """The node as it was when it was found to take the unit."""
-    stage: Stage = Stage.NEW
+    stage: BindingStage = BindingStage.NEW
     inherited: bool = False
     loose: bool = False
     withdrawing: Outcome | None = None

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 
 from services.binder.core.events import StoredIntent
 from services.binder.core.gangs import GangStage, InFlightGang
-from services.binder.core.in_flight import InFlightBinding, Stage
-from services.binder.core.state import Heir, State
-from services.binder.core.takeover import Takeover, adopt, judge
+from services.binder.core.in_flight import BindingStage, InFlightBinding
+from services.binder.core.state import BinderState, InheritedPod
+from services.binder.core.takeover import BinderTakeover, adopt, judge
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from shared.wire.messages import Outcome
@@ -29,7 +29,7 @@ from shared.wire.records import Intent, IntentPod, gang_part
 class Inheritance:
     """Takes over what is found in etcd."""
 
-    def __init__(self, state: State, committer: Committer, cycle: BindingCycle, takeover: Takeover) -> None:
+    def __init__(self, state: BinderState, committer: Committer, cycle: BindingCycle, takeover: BinderTakeover) -> None:
         self._state = state
         self._committer = committer
         self._cycle = cycle
@@ -106,7 +106,7 @@ class Inheritance:
             heir = state.heirs.pop(uid)
             self._uncount(uid)
             binding = adopt(state, heir.intent, heir.pod, gang=heir.gang)
-            state.move(binding, Stage.COMMITTED)
+            state.move(binding, BindingStage.COMMITTED)
             state.in_flight[uid] = binding
             if heir.gang:
                 gang = state.gangs[heir.gang]
@@ -163,7 +163,7 @@ class Inheritance:
             self._expect(intent, pod, key)
 
     def _expect(self, intent: Intent, pod: IntentPod, gang: str) -> None:
-        self._state.heirs[pod.uid] = Heir(intent, pod, gang)
+        self._state.heirs[pod.uid] = InheritedPod(intent, pod, gang)
         self._takeover.opened(pod.uid)
 
     def _judge(self, binding: InFlightBinding) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.model.devices import Allocation, Consumer, ExtendedClaim, Request
+from shared.model.devices import Allocation, Consumer, DeviceRequest, ExtendedClaim
 from shared.ports import BindRequest, Compare, Op
 from shared.turns import Log, Stop
 from shared.wire.messages import Eviction, PlanResult
@@ -95,7 +95,7 @@ class WriteClaim(Struct, frozen=True):
     allocation: Allocation | None
     consumers: tuple[Consumer, ...]
     made: bool = False
-    requests: tuple[Request, ...] = ()
+    requests: tuple[DeviceRequest, ...] = ()
     members: tuple[str, ...] = ()
 
     @property
@@ -109,7 +109,7 @@ class WriteClaim(Struct, frozen=True):
         return (*(one.uid for one in self.consumers if not one.group), *self.members)
 
 
-class FreeClaim(Struct, frozen=True):
+class ReleaseClaim(Struct, frozen=True):
     """The pod ``consumer`` does not use the claim after all; ``deallocate``: we gave it what it has, or were about to.
     ``made``: it is the one that is made for the pod's extended resources, and deleted. ``group``: it is reserved for
     the pod's group, and is marked alone, so that nothing of before comes late. Answer ``ClaimFreed``."""
@@ -135,7 +135,7 @@ class Evict(Struct, frozen=True):
     eviction: Eviction
 
 
-class Answer(Struct, frozen=True):
+class PlanAnswer(Struct, frozen=True):
     """Answer the plan's request."""
 
     request: int
@@ -167,10 +167,10 @@ Instruction = (
     | Evict
     | PatchObject
     | WriteClaim
-    | FreeClaim
+    | ReleaseClaim
     | ReadPod
     | MarkPod
-    | Answer
+    | PlanAnswer
     | Refuse
     | ListIntents
     | ListPods

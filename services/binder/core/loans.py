@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from services.binder.core.events import StoredIntent
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import ListIntents, ReadPod
-from services.binder.core.state import NEVER, Arrival, State
+from services.binder.core.state import NEVER, BinderState, PlacementArrival
 from services.binder.cycle.batch import Lenders
 from services.binder.cycle.commit import Committer
 from shared.model.pod import Pod
@@ -39,7 +39,7 @@ READS_AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Held:
+class LentPod:
     """A pod that an intent of another shard names, or may. ``fence``: ours when it was lent, which its commit compares
     (None: it was not lent); ``until``: when it is taken back, if that has not happened."""
 
@@ -51,10 +51,10 @@ class Held:
 class Loans:
     """Pods that intents of other shards name, or may name, by uid."""
 
-    def __init__(self, state: State, committer: Committer) -> None:
+    def __init__(self, state: BinderState, committer: Committer) -> None:
         self._state = state
         self._committer = committer
-        self._of: dict[str, Held] = {}
+        self._of: dict[str, LentPod] = {}
         self._due: dict[str, None] = {}
         self._asked: set[str] = set()
         self._fence = 0
@@ -73,7 +73,7 @@ class Loans:
         """The intents of other shards there were when this leader won."""
         for stored in intents.values():
             if stored.intent is not None:
-                self._of.update((pod.uid, Held(pod)) for pod in stored.intent.pods)
+                self._of.update((pod.uid, LentPod(pod)) for pod in stored.intent.pods)
 
     def count(self) -> None:
         """All is listed: those that are pending hold what they are to get, if it is ours."""
@@ -101,7 +101,7 @@ class Loans:
         """What the unit holds is kept for another shard's binder."""
         state, fence = self._state, self._committer.fence.at
         until = state.now + state.settings.lend_s
-        self._of[binding.uid] = Held(binding.entry(binding.unit), fence, until)
+        self._of[binding.uid] = LentPod(binding.entry(binding.unit), fence, until)
         self._pause = FIRST_LOOK_S
         self.look_at = min(self.look_at, until)
         return Loan(binding.uid, binding.node, state.shard, state.term, fence, binding.rv, list(binding.devices))
@@ -179,7 +179,7 @@ class Loans:
         self._looks -= asked
         return asked
 
-    def _closed(self, held: Held) -> bool:
+    def _closed(self, held: LentPod) -> bool:
         """Whether nothing can be committed on it any more."""
         return held.fence != self._committer.fence.at
 
@@ -189,14 +189,14 @@ def lenders_of(bindings: Iterable[InFlightBinding]) -> Lenders:
     return frozenset((loan.shard, loan.term, loan.fence) for one in bindings if (loan := one.loan) is not None)
 
 
-def with_loans(plan: Plan, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+def with_loans(plan: Plan, arrivals: Iterable[PlacementArrival]) -> Iterator[PlacementArrival]:
     """The placements of a plan that lends, or rests on what others lent."""
     loans = {loan.uid: loan for loan in plan.loans}
     return (arrival._replace(lend=plan.lend, loan=loans.get(arrival.placement.uid)) for arrival in arrivals)
 
 
 def divide(
-    state: State, intents: Mapping[str, StoredIntent]
+    state: BinderState, intents: Mapping[str, StoredIntent]
 ) -> tuple[Mapping[str, StoredIntent], Mapping[str, StoredIntent]]:
     """The intents that are ours to finish or withdraw, and those of other shards. All parts of a gang's go together."""
     if state.sole:
@@ -211,7 +211,7 @@ def divide(
     return own, others
 
 
-def beyond(state: State, plan: Plan) -> str:
+def beyond(state: BinderState, plan: Plan) -> str:
     """Which node of another shard the plan names, other than what that lent; "" where none."""
     if state.sole and not plan.loans:
         return ""

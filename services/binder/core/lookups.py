@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from services.binder.core.events import CommitRefused, CommitUnknown, LookedUp, StoredIntent
 from services.binder.core.instructions import LookUp
 from services.binder.core.plans import Plans
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.gang_cycle import GangCycle
@@ -29,7 +29,9 @@ class LookUps:
     """What follows from the transaction in flight. ``stopped``: somebody else leads the shard, or it is
     another one by now."""
 
-    def __init__(self, state: State, committer: Committer, plans: Plans, cycle: BindingCycle, gangs: GangCycle) -> None:
+    def __init__(
+        self, state: BinderState, committer: Committer, plans: Plans, cycle: BindingCycle, gangs: GangCycle
+    ) -> None:
         self.stopped = False
         self.again_at: float | None = None
         """When a look that failed is made again."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from services.binder.core.instructions import Answer, Refuse
-from services.binder.core.state import NEVER, State
+from services.binder.core.instructions import PlanAnswer, Refuse
+from services.binder.core.state import NEVER, BinderState
 from shared.wire.messages import (
     VERSION,
     EvictionOutcome,
@@ -45,7 +45,7 @@ def size_of(plan: Plan) -> int:
 
 
 @dataclass(slots=True)
-class OpenPlan:
+class UnansweredPlan:
     """A plan without an answer. ``key``: the coordinator's term and the plan's number in it; ``results`` by unit;
     ``waiting``: uid to placement."""
 
@@ -67,13 +67,13 @@ class OpenPlan:
 class Plans:
     """Open and lately answered plans of one term."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: BinderState) -> None:
         self.ends: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
         """As what units were given back before their plan asked: outcome, node, reason."""
         self.lent: dict[str, Loan] = {}
         """What units that end LENT were lent as, by uid, until their plans have heard of it."""
         self._state = state
-        self._open: dict[PlanKey, OpenPlan] = {}
+        self._open: dict[PlanKey, UnansweredPlan] = {}
         self._answered: OrderedDict[PlanKey, tuple[PlanResult, float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
         self._message_id = 0
@@ -102,7 +102,7 @@ class Plans:
         early, self._early = self._early, {}
         return list(early.values())
 
-    def open(self, request: int, plan: Plan) -> OpenPlan | None:
+    def open(self, request: int, plan: Plan) -> UnansweredPlan | None:
         """A plan to be worked on; None when it is known and its request is, or will be, answered from that."""
         key = (plan.term, plan.plan_id)
         known = self._open.get(key)
@@ -118,7 +118,7 @@ class Plans:
         self._state.stats.plans += 1
         self._state.stats.placements += len(plan.placements)
         state = self._state
-        opened = self._open[key] = OpenPlan(key, plan, state.now, [request])
+        opened = self._open[key] = UnansweredPlan(key, plan, state.now, [request])
         state.agenda.plans = min(state.agenda.plans, state.now + state.settings.answer_after_s)
         opened.evicting = dict.fromkeys(eviction.uid for eviction in plan.evictions)
         for placement in plan.placements:
@@ -145,7 +145,7 @@ class Plans:
             if opened.done:
                 self._close(opened)
 
-    def _lend(self, opened: OpenPlan, placement: Placement) -> Outcome:
+    def _lend(self, opened: UnansweredPlan, placement: Placement) -> Outcome:
         """What a plan hears of a unit that was lent: one that does not lend, or elsewhere, may try again."""
         loan = self.lent[placement.uid]
         if not opened.plan.lend or loan.node not in (placement.node, *placement.alternatives):
@@ -179,7 +179,7 @@ class Plans:
             if key[0] < term:
                 self.refuse(opened, "stale_term", f"term {key[0]} is over; {term} has been seen", 409)
 
-    def refuse(self, opened: OpenPlan, code: str, message: str, status: int) -> None:
+    def refuse(self, opened: UnansweredPlan, code: str, message: str, status: int) -> None:
         """Refuse a plan as a whole. What was committed of it goes on."""
         del self._open[opened.key]
         for uid in opened.waiting:
@@ -187,7 +187,7 @@ class Plans:
         for request in opened.requests:
             self._state.emit(Refuse(request, code, message, status))
 
-    def waiting_for(self, uid: str) -> list[OpenPlan]:
+    def waiting_for(self, uid: str) -> list[UnansweredPlan]:
         """Open plans that wait for a unit."""
         return [self._open[key] for key in self._by_uid.get(uid, ()) if key in self._open]
 
@@ -236,7 +236,7 @@ class Plans:
                 if key not in self._open or uid not in self._open[key].waiting:
                     yield f"plan-units: {uid} would tell its end to plan {key}, which does not wait for it"
 
-    def _close(self, opened: OpenPlan) -> None:
+    def _close(self, opened: UnansweredPlan) -> None:
         del self._open[opened.key]
         plan = opened.plan
         results = [opened.results[placement.unit] for placement in plan.placements]
@@ -251,7 +251,7 @@ class Plans:
     def _answer(self, request: int, said: PlanResult, arrived: float) -> None:
         self._message_id += 1
         elapsed_us = max(0, round((self._state.now - arrived) * 1e6))
-        self._state.emit(Answer(request, replace(said, message_id=self._message_id, elapsed_us=elapsed_us)))
+        self._state.emit(PlanAnswer(request, replace(said, message_id=self._message_id, elapsed_us=elapsed_us)))
 
     def _forget(self, uid: str, key: PlanKey) -> None:
         waiting = self._by_uid.get(uid)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from services.binder.core.events import BoundPod, StoredIntent
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import ListIntents, ListPods, ReadPod
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from shared.model.pod import Pod
 from shared.scheduling.state.cache import recount
 
@@ -31,7 +31,7 @@ COUNTED_AT_ONCE = 128
 class Reconciler:
     """The sweeps of one term."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: BinderState) -> None:
         self._state = state
         self._swept_at: float | None = None
         self._compared_at: float | None = None

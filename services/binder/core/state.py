@@ -1,6 +1,6 @@
 """What the parts of the core share in one term of leadership: accounting, pods, and the units on their way.
 
-One term is one ``State``: nothing in memory is trusted across terms. A unit's way is in ``in_flight.py``.
+One term is one ``BinderState``: nothing in memory is trusted across terms. A unit's way is in ``in_flight.py``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from uuid import UUID
 
 from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
-from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
+from services.binder.core.in_flight import LEGAL, BindingStage, InFlightBinding
 from services.binder.core.instructions import Instruction
 from services.binder.cycle.leavers import Leavers
 from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.profiles import DEFAULT_ALONE, Profiles
@@ -37,7 +37,7 @@ NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class CoreSettings:
+class BinderCoreSettings:
     """Bounds and deadlines of the core. Times in seconds."""
 
     scheduler_name: str = "conclave"
@@ -97,7 +97,7 @@ class CoreSettings:
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
     trust_zones: bool = False
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
-    profile: Profile = DEFAULT
+    profile: SchedulingProfile = DEFAULT
     """Which filters judge; does not change during a term."""
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class ConditionsAwaited(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stats:
+class BinderStats:
     """Counters of one term, for ``/v1/stats`` and the log."""
 
     plans: int = 0
@@ -195,7 +195,7 @@ class Stats:
                 self.refused += 1
 
 
-class Arrival(NamedTuple):
+class PlacementArrival(NamedTuple):
     """A placement of a plan, and the unit key of the gang it is a member of ("": of none). ``lend``, ``loan``: as in
     ``InFlightBinding``."""
 
@@ -207,7 +207,7 @@ class Arrival(NamedTuple):
     loan: Loan | None = None
 
 
-class Heir(NamedTuple):
+class InheritedPod(NamedTuple):
     """A pod of an inherited intent, and the unit key of its gang ("": of none)."""
 
     intent: Intent
@@ -216,7 +216,7 @@ class Heir(NamedTuple):
 
 
 @dataclass(slots=True)
-class Agenda:
+class BinderAgenda:
     """When a part of the core is to be stepped next, in seconds of the clock; one that is not due is not asked. A time
     may be too early, since nothing is taken back; it is never too late (``BinderCore.validate``)."""
 
@@ -229,7 +229,7 @@ class Agenda:
 
 
 @dataclass(slots=True)
-class State:
+class BinderState:
     """One term's shared state. ``now``: seconds of the clock at the event being handled.
 
     ``pending``: our pods without a node, as the watch or a read last showed them. ``paused``: until when a unit waits
@@ -237,7 +237,7 @@ class State:
     """
 
     term: int
-    settings: CoreSettings
+    settings: BinderCoreSettings
     shard: str = ONLY
     """Ours."""
     shards: Shards = field(default_factory=Shards)
@@ -248,9 +248,9 @@ class State:
     pending: dict[str, Pod] = field(default_factory=dict)
     in_flight: dict[str, InFlightBinding] = field(default_factory=dict)
     gangs: dict[str, InFlightGang] = field(default_factory=dict)
-    arriving: deque[Arrival] = field(default_factory=deque)
+    arriving: deque[PlacementArrival] = field(default_factory=deque)
     """Placements of plans that are not taken up yet, in order."""
-    heirs: dict[str, Heir] = field(default_factory=dict)
+    heirs: dict[str, InheritedPod] = field(default_factory=dict)
     """Pods of inherited intents that are not taken up yet, by uid: no plan is taken up for one."""
     left: int = 0
     """How many units this turn may still take up, or give back."""
@@ -271,11 +271,11 @@ class State:
     """Slices, classes and claims, and what is assumed of them."""
     zones: NodeZones = field(init=False)
     """The zones of nodes, and who stands in which."""
-    stats: Stats = field(default_factory=Stats)
+    stats: BinderStats = field(default_factory=BinderStats)
     out: list[Instruction] = field(default_factory=list)
     story: Story = field(default_factory=Story)
     now: float = 0.0
-    agenda: Agenda = field(default_factory=Agenda)
+    agenda: BinderAgenda = field(default_factory=BinderAgenda)
     cause: type[events.Event] = Tick
     """What is being handled: the cause of every move."""
 
@@ -328,7 +328,7 @@ class State:
         had ("": all are)."""
         why = self.devices.assume(pod, node_name, self.now)
         known = {claim.name: claim for claim in binding.claims}
-        committed = binding.stage not in (Stage.NEW, Stage.AWAITED) or binding.inherited
+        committed = binding.stage not in (BindingStage.NEW, BindingStage.AWAITED) or binding.inherited
         found, held = {}, self.devices.holders(pod)
         for claim in self.devices.claims(pod):
             shown, before = self.devices.accounts.shown.get(claim.key), known.get(claim.name)
@@ -364,7 +364,7 @@ class State:
         node = self.cache.table.nodes[row] if row is not None else None
         return node.labels if node is not None else {}
 
-    def move(self, binding: InFlightBinding, to: Stage) -> None:
+    def move(self, binding: InFlightBinding, to: BindingStage) -> None:
         """The unit goes on. ``InvalidTransition``: nothing leads from its stage to ``to`` on what is being handled."""
         if (self.cause, binding.stage, to) not in LEGAL:
             raise InvalidTransition(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from services.binder.core.events import StoredIntent
 from services.binder.core.in_flight import InFlightBinding
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from services.binder.cycle.check import hold, may_bind, still_fits
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
@@ -30,7 +30,7 @@ DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses", "podgr
 """Kinds without which nobody says who has which device, or for whom a claim is to be reserved."""
 
 
-def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:
+def adopt(state: BinderState, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:
     """The unit of a pod that an intent found in etcd names, as one on its way."""
     return InFlightBinding(
         uid=pod.uid,
@@ -52,10 +52,10 @@ def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> In
     )
 
 
-class Takeover:
+class BinderTakeover:
     """Gate before the first plan."""
 
-    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
+    def __init__(self, state: BinderState, kinds: Collection[str] = ()) -> None:
         self._state = state
         self._missing = {"pods", "nodes"}
         self._kinds = set(kinds)
@@ -161,7 +161,7 @@ class Takeover:
         return None if self.accepting or since is None else since + self._state.settings.takeover_grace_s
 
 
-def judge(state: State, binding: InFlightBinding) -> tuple[Outcome, str] | None:
+def judge(state: BinderState, binding: InFlightBinding) -> tuple[Outcome, str] | None:
     """What becomes of an inherited intent: None = finish it (now assumed, COMMITTED), else outcome, and node or reason.
 
     CONFLICT means that it is to be withdrawn, which needs its pod marked first; GONE that the list did not show the

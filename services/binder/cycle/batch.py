@@ -40,7 +40,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Diagnosis:
+class BatchDiagnosis:
     """What a batch that did not succeed means, unit key by unit key. ``fenced``: somebody else leads the shard;
     ``moved``: the record of the shards has changed. ``recalled``: a lender leads no more, or has moved its fence."""
 

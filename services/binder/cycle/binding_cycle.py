@@ -8,8 +8,8 @@ guessing. Read: on our node, it is bound, by whomever; elsewhere, the account mo
 held; still unbound, the Binding is sent again, after a newer resourceVersion has been written to the intent in a fenced
 transaction (a deposed leader must not be able to refresh its own token).
 
-No unit is left without an end: every stage is left by an answer or by a time (``State.paused``). Where a member of a
-gang may go on, and where it ends with the others, is ``gang_cycle.py``'s to say.
+No unit is left without an end: every stage is left by an answer or by a time (``BinderState.paused``). Where a member
+of a gang may go on, and where it ends with the others, is ``gang_cycle.py``'s to say.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from msgspec.structs import replace
 
 from services.binder.core.events import BindingAccepted, BindingRefused, BindingUnknown, PodMarked
 from services.binder.core.gangs import LET_GO, GangStage
-from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.in_flight import BindingStage, InFlightBinding
 from services.binder.core.instructions import Bind, MarkPod, ReadPod
 from services.binder.core.loans import Loans, lenders_of
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import State
-from services.binder.core.takeover import Takeover
+from services.binder.core.state import BinderState
+from services.binder.core.takeover import BinderTakeover
 from services.binder.cycle.batch import NO_LENDERS
 from services.binder.cycle.check import borrow, choose, hold, may_be_of_class, may_bind, outdated, still_fits
-from services.binder.cycle.claims import Claims, claim_keys
+from services.binder.cycle.claims import ClaimsOfTerm, claim_keys
 from services.binder.cycle.commit import Committer
-from services.binder.cycle.line import Line
+from services.binder.cycle.line import BindingLine
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import Pod
@@ -44,16 +44,22 @@ class BindingCycle:
     """Carries each unit in flight from check to settled."""
 
     def __init__(
-        self, state: State, committer: Committer, plans: Plans, takeover: Takeover, reconciler: Reconciler, loans: Loans
+        self,
+        state: BinderState,
+        committer: Committer,
+        plans: Plans,
+        takeover: BinderTakeover,
+        reconciler: Reconciler,
+        loans: Loans,
     ) -> None:
-        self.line = Line(state.settings.max_bindings)
+        self.line = BindingLine(state.settings.max_bindings)
         self._state = state
         self._committer = committer
         self._plans = plans
         self._takeover = takeover
         self._reconciler = reconciler
         self._loans = loans
-        self.claims = Claims(state, self._left)
+        self.claims = ClaimsOfTerm(state, self._left)
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
@@ -85,7 +91,7 @@ class BindingCycle:
             if not verdict.full or binding.placement is None or not self._awaits_room(binding, verdict.full):
                 self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
             return
-        self._state.move(binding, Stage.CHECKED)
+        self._state.move(binding, BindingStage.CHECKED)
         if binding.gang:
             self._state.touch(binding.gang)
         elif binding.lend:
@@ -139,7 +145,7 @@ class BindingCycle:
         """A pod is gone, or does not leave after all: who waited for its room is looked at again."""
         for unit in self._state.leavers.ended(uid):
             binding = self._state.in_flight.get(unit)
-            if binding is not None and binding.stage is Stage.AWAITED and binding.room_until:
+            if binding is not None and binding.stage is BindingStage.AWAITED and binding.room_until:
                 self.check_if_known(binding)
 
     def queue(self, binding: InFlightBinding) -> None:
@@ -155,8 +161,8 @@ class BindingCycle:
             self._plans.lent[binding.uid] = self._loans.lend(binding)
             self.end(binding, Outcome.LENT, node=binding.node)
             del self._plans.lent[binding.uid]
-        elif binding.stage in (Stage.CHECKED, Stage.RENEWING):
-            self._state.move(binding, Stage.COMMITTED)
+        elif binding.stage in (BindingStage.CHECKED, BindingStage.RENEWING):
+            self._state.move(binding, BindingStage.COMMITTED)
             self.queue(binding)
 
     def bind(self) -> None:
@@ -165,14 +171,14 @@ class BindingCycle:
         line = self.line
         while (line.pods or line.gangs) and (uid := line.next(state.now, self._at_once)) is not None:
             binding = state.in_flight.get(uid)
-            if binding is None or binding.stage is not Stage.COMMITTED or binding.withdrawing is not None:
+            if binding is None or binding.stage is not BindingStage.COMMITTED or binding.withdrawing is not None:
                 continue
             gang = state.gangs[binding.gang] if binding.gang else None
             if gang is not None and gang.short and not gang.bound:
                 continue  # it has just fallen below its minimum, and is looked at next
             if not self.may_go(binding):
                 continue
-            state.move(binding, Stage.BINDING)
+            state.move(binding, BindingStage.BINDING)
             binding.attempts += 1
             if not binding.bind_us:
                 binding.bind_us = max(1, round((state.now - binding.arrived) * 1e6))
@@ -271,17 +277,17 @@ class BindingCycle:
         if not self.line.in_flight and not paused and not self._state.gangs:
             return
         for binding in [t for t in self._state.in_flight.values() if t.node == node]:
-            waits = binding.stage is Stage.COMMITTED and (binding.uid in paused or bool(binding.gang))
-            reason = outdated(self._state, binding) if waits or binding.stage is Stage.BINDING else ""
+            waits = binding.stage is BindingStage.COMMITTED and (binding.uid in paused or bool(binding.gang))
+            reason = outdated(self._state, binding) if waits or binding.stage is BindingStage.BINDING else ""
             if reason:
-                binding.loose |= binding.stage is Stage.BINDING
+                binding.loose |= binding.stage is BindingStage.BINDING
                 self.withdraw(binding, reason)
 
     def binding_ended(self, event: BindingAccepted | BindingRefused | BindingUnknown) -> None:
         """A Binding got its answer, or none."""
         self.line.answered(event.uid)
         binding = self._state.in_flight.get(event.uid)
-        if binding is None or binding.stage is not Stage.BINDING or binding.attempts != event.attempt:
+        if binding is None or binding.stage is not BindingStage.BINDING or binding.attempts != event.attempt:
             return
         if isinstance(event, BindingAccepted):
             self.end(binding, Outcome.BOUND, node=binding.node)
@@ -298,7 +304,7 @@ class BindingCycle:
                 self.read(binding)
             case 429 | 503:  # nothing happened, and we are asked to come again
                 binding.attempts -= 1
-                self._state.move(binding, Stage.COMMITTED)
+                self._state.move(binding, BindingStage.COMMITTED)
                 self._state.pause(binding, at_least_s=event.retry_after_s or 0.0)
             case _:
                 self._refuse(binding, binding.reason)
@@ -311,13 +317,13 @@ class BindingCycle:
         if binding is None:
             self._reconciler.read(uid, pod)
             return
-        if binding.stage not in (Stage.AWAITED, Stage.READING):
+        if binding.stage not in (BindingStage.AWAITED, BindingStage.READING):
             return
         binding.asking, binding.failures = False, 0
         state.paused.pop(uid, None)
         if pod is not None and not pod.node_name:
             pod = state.see_pending(pod)
-        if binding.stage is Stage.AWAITED:
+        if binding.stage is BindingStage.AWAITED:
             if pod is None:
                 self.settle(binding, Outcome.GONE, reason="the pod is gone")
             else:
@@ -328,11 +334,11 @@ class BindingCycle:
     def pod_unread(self, uid: str) -> None:
         """A read failed: it is made again after a pause."""
         binding = self._state.in_flight.get(uid)
-        if binding is None or binding.stage not in (Stage.AWAITED, Stage.READING):
+        if binding is None or binding.stage not in (BindingStage.AWAITED, BindingStage.READING):
             return
         binding.asking = False
         self._state.pause(binding)
-        if binding.stage is Stage.AWAITED and binding.failures >= self._state.settings.max_attempts:
+        if binding.stage is BindingStage.AWAITED and binding.failures >= self._state.settings.max_attempts:
             self.settle(binding, Outcome.CONFLICT, reason="the API server does not say what the pod is")
 
     def _follow(self, binding: InFlightBinding, pod: Pod | None) -> None:
@@ -362,7 +368,7 @@ class BindingCycle:
             else:
                 self._renew(binding, pod)
         elif pod.resource_version == binding.rv:
-            state.move(binding, Stage.COMMITTED)
+            state.move(binding, BindingStage.COMMITTED)
             self.queue(binding)
         else:
             self._renew(binding, pod)
@@ -372,7 +378,7 @@ class BindingCycle:
 
     def _renew(self, binding: InFlightBinding, pod: Pod) -> None:
         binding.rv = pod.resource_version
-        self._state.move(binding, Stage.RENEWING)
+        self._state.move(binding, BindingStage.RENEWING)
         if binding.gang:
             self._state.gangs[binding.gang].renewed(binding)
             self._state.touch(binding.gang)
@@ -381,8 +387,8 @@ class BindingCycle:
 
     def read(self, binding: InFlightBinding) -> None:
         """Ask the API server what the pod is; in the stage the unit is in, or else READING."""
-        if binding.stage is not Stage.AWAITED:
-            self._state.move(binding, Stage.READING)
+        if binding.stage is not BindingStage.AWAITED:
+            self._state.move(binding, BindingStage.READING)
         binding.asking = True
         self._state.paused.pop(binding.uid, None)
         self._state.emit(ReadPod(binding.uid, binding.namespace, binding.name))
@@ -412,7 +418,7 @@ class BindingCycle:
 
     def mark(self, binding: InFlightBinding, reason: str) -> None:
         """Make Bindings of the unit that may be under way impossible, then read its pod."""
-        self._state.move(binding, Stage.MARKING)
+        self._state.move(binding, BindingStage.MARKING)
         binding.asking = True
         self._state.paused.pop(binding.uid, None)
         message = f"placement on {binding.node} withdrawn ({binding.cause_id}, binder term {self._state.term:x}): "
@@ -421,7 +427,7 @@ class BindingCycle:
     def pod_marked(self, event: PodMarked) -> None:
         """A mark was made, or failed: perhaps there is no such pod, so a pause and a read follow."""
         binding = self._state.in_flight.get(event.uid)
-        if binding is None or binding.stage is not Stage.MARKING:
+        if binding is None or binding.stage is not BindingStage.MARKING:
             return
         binding.asking = False
         if not event.done:
@@ -438,12 +444,14 @@ class BindingCycle:
             del state.paused[uid]
             binding = state.in_flight.get(uid)
             match binding.stage if binding is not None else None:
-                case Stage.AWAITED if binding is not None and (pod := self._known(binding)):  # not the pod is awaited
+                case BindingStage.AWAITED if binding is not None and (
+                    pod := self._known(binding)
+                ):  # not the pod is awaited
                     self._check(binding, pod)
-                case Stage.AWAITED | Stage.READING | Stage.MARKING if binding is not None:
+                case BindingStage.AWAITED | BindingStage.READING | BindingStage.MARKING if binding is not None:
                     # also after a mark that failed: perhaps there is no such pod; the read leads back here if there is
                     self.read(binding)
-                case Stage.COMMITTED if binding is not None:
+                case BindingStage.COMMITTED if binding is not None:
                     self.queue(binding)
                 case _:
                     pass
@@ -468,8 +476,8 @@ class BindingCycle:
         if gang is None or not (gang.needs(binding) or (gang.committed and not self.claims.left_by((binding,)))):
             self.end(binding, outcome, node=node, reason=reason)
             return
-        if binding.stage is not Stage.COMMITTED:
-            self._state.move(binding, Stage.COMMITTED)
+        if binding.stage is not BindingStage.COMMITTED:
+            self._state.move(binding, BindingStage.COMMITTED)
         gang.note(binding, reason)
         binding.reason = reason
         self._give_up(binding, outcome)
@@ -478,7 +486,7 @@ class BindingCycle:
     def end(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
         """The end of a unit: its account, its intent, its plans."""
         state, uid = self._state, binding.uid
-        state.move(binding, Stage.SETTLED)
+        state.move(binding, BindingStage.SETTLED)
         state.story.add(uid, "{} {} {}", outcome.name, node, reason[:FACT_CHARS])
         del state.in_flight[uid]
         state.await_volumes.discard(uid)
@@ -519,7 +527,12 @@ class BindingCycle:
             return
         self._state.touch(gang.key)
         given_up = binding.withdrawing
-        if given_up is not None and binding.stage is Stage.COMMITTED and not gang.over and not gang.needs(binding):
+        if (
+            given_up is not None
+            and binding.stage is BindingStage.COMMITTED
+            and not gang.over
+            and not gang.needs(binding)
+        ):
             self.end(binding, given_up, node=binding.node, reason=binding.reason)
 
     def validate(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.binder.core.in_flight import InFlightBinding
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -31,7 +31,7 @@ from shared.wire.messages import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """What ends a unit before it is committed: its outcome, and where it is or why."""
 
     outcome: Outcome
@@ -41,20 +41,20 @@ class Verdict:
     """Candidates that might take the unit if somebody left them."""
 
 
-def may_bind(state: State, pod: Pod) -> Verdict | None:
+def may_bind(state: BinderState, pod: Pod) -> CheckVerdict | None:
     """Whether the pod itself can be bound by us; None when it can."""
     if pod.finished or pod.terminating:
-        return Verdict(Outcome.GONE, reason="the pod is finished or terminating")
+        return CheckVerdict(Outcome.GONE, reason="the pod is finished or terminating")
     if pod.node_name:
-        return Verdict(Outcome.ELSEWHERE, pod.node_name)
+        return CheckVerdict(Outcome.ELSEWHERE, pod.node_name)
     if pod.scheduler_name not in state.settings.ours:
-        return Verdict(Outcome.REFUSED, reason=f"the pod belongs to scheduler {pod.scheduler_name[:64]!r}")
+        return CheckVerdict(Outcome.REFUSED, reason=f"the pod belongs to scheduler {pod.scheduler_name[:64]!r}")
     if pod.gates:
-        return Verdict(Outcome.REFUSED, reason="the pod has scheduling gates")
+        return CheckVerdict(Outcome.REFUSED, reason="the pod has scheduling gates")
     if pod.invalid:
-        return Verdict(Outcome.REFUSED, reason=pod.invalid)
+        return CheckVerdict(Outcome.REFUSED, reason=pod.invalid)
     if pod.unsupported:
-        return Verdict(Outcome.REFUSED, reason=unsupported_text(pod)[:512])
+        return CheckVerdict(Outcome.REFUSED, reason=unsupported_text(pod)[:512])
     return None
 
 
@@ -66,7 +66,7 @@ VOLUME_RULES: tuple[Prepare, ...] = (
 )
 
 
-def check_node(state: State, pod: Pod, node_name: str, *, zones: bool = True) -> Rejection | None:
+def check_node(state: BinderState, pod: Pod, node_name: str, *, zones: bool = True) -> Rejection | None:
     """Every rule that the node, its pods, the pod's volumes and devices decide: None when the node takes the pod.
 
     Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way. ``zones``
@@ -93,7 +93,7 @@ def check_node(state: State, pod: Pod, node_name: str, *, zones: bool = True) ->
     return None
 
 
-def may_be_of_class(state: State, binding: InFlightBinding, pod: Pod) -> bool:
+def may_be_of_class(state: BinderState, binding: InFlightBinding, pod: Pod) -> bool:
     """Whether a candidate offers none of an extended resource of the pod: a device class stands for it, as far as who
     sent the plan knows."""
     placement = binding.placement
@@ -105,7 +105,7 @@ def may_be_of_class(state: State, binding: InFlightBinding, pod: Pod) -> bool:
     return False
 
 
-def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
+def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdict | None:
     """Assume the pod on the first candidate that takes it, devices picked; None when one did.
 
     Candidates are the placement's node, then its alternatives. The reason of a refusal is the first candidate's.
@@ -132,10 +132,10 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
         binding.conflicts += 1
         binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
     state.cluster.leave_room(pod.uid)
-    return Verdict(outcome, candidates[0], binding.reason, tuple(full))
+    return CheckVerdict(outcome, candidates[0], binding.reason, tuple(full))
 
 
-def lift(state: State, binding: InFlightBinding, pod: Pod) -> PodClass:
+def lift(state: BinderState, binding: InFlightBinding, pod: Pod) -> PodClass:
     """Let the pod have the room that its plan or intent names, and say what it counts as; where nothing is kept for it
     any more, or another took it, it goes there as any other pod may."""
     counts_as = state.cluster.take_room(binding.reservation, pod)
@@ -145,7 +145,7 @@ def lift(state: State, binding: InFlightBinding, pod: Pod) -> PodClass:
     return counts_as
 
 
-def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
+def borrow(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdict | None:
     """Assume the pod on the node of another shard that was lent for it; None when that is done.
 
     Its owner has checked the room and keeps it. Here only what is seen of the node is looked at, and that the pod is
@@ -153,14 +153,14 @@ def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """
     assert binding.loan is not None
     if pod.resource_version != binding.loan.resource_version:
-        return Verdict(Outcome.CONFLICT, reason="the pod has changed since room was lent for it")
+        return CheckVerdict(Outcome.CONFLICT, reason="the pod has changed since room was lent for it")
     if reason := still_fits(state, binding, pod):
-        return Verdict(Outcome.CONFLICT, binding.node, reason)
+        return CheckVerdict(Outcome.CONFLICT, binding.node, reason)
     hold(state, binding, pod)
     return None
 
 
-def still_fits(state: State, binding: InFlightBinding, pod: Pod, *, zones: bool = True) -> str:
+def still_fits(state: BinderState, binding: InFlightBinding, pod: Pod, *, zones: bool = True) -> str:
     """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
 
     For an inherited intent, and for a pod that changed after it was committed.
@@ -182,7 +182,7 @@ def still_fits(state: State, binding: InFlightBinding, pod: Pod, *, zones: bool 
     return f"{binding.node}: the GPU devices {list(binding.devices)} are taken"
 
 
-def outdated(state: State, binding: InFlightBinding) -> str:
+def outdated(state: BinderState, binding: InFlightBinding) -> str:
     """Why the node takes the assumed unit no longer, having changed since it was checked: "" where it still does.
 
     Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
@@ -206,7 +206,7 @@ def outdated(state: State, binding: InFlightBinding) -> str:
     return reason
 
 
-def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
+def surely_fit(state: BinderState, bindings: Iterable[InFlightBinding]) -> set[str]:
     """Uids of those assumed units that can be bound as they are, found by columns: their nodes are the ones that were
     checked and hold no more than they have, and no volume or device is waited for. Of the others nothing is said."""
     table, pending = state.cache.table, state.pending
@@ -233,7 +233,7 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
     return sure
 
 
-def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
+def hold(state: BinderState, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     counts_as = lift(state, binding, pod) if binding.reservation else pod.pod_class
     state.cache.assume(pod.uid, binding.node, counts_as, state.now, devices=binding.devices)
@@ -245,6 +245,6 @@ def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     binding.checked_node = _node(state, binding.node)
 
 
-def _node(state: State, name: str) -> Node | None:
+def _node(state: BinderState, name: str) -> Node | None:
     row = state.cache.table.row_of.get(name)
     return state.cache.table.nodes[row] if row is not None else None

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from services.binder.core.events import ClaimFreed
-from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.core.state import NEVER, State
+from services.binder.core.instructions import ReleaseClaim, WriteClaim
+from services.binder.core.state import NEVER, BinderState
 from shared.backoff import backoff_s
 
 REFUSED = frozenset({400, 403, 422})
@@ -45,7 +45,7 @@ class _Freeing:
     """A claim that is being given back; ``again_at``: when it is tried anew, NEVER while it is under way. ``refusals``:
     so many in a row."""
 
-    order: FreeClaim
+    order: ReleaseClaim
     failures: int = 0
     refusals: int = 0
     again_at: float = NEVER
@@ -55,7 +55,7 @@ class ClaimReturns:
     """One term's. ``writing``: claims that are being written. ``left``: is told whose claims are all given back."""
 
     def __init__(
-        self, state: State, room: WriteRoom, writing: Mapping[str, WriteClaim], left: Callable[[str], None]
+        self, state: BinderState, room: WriteRoom, writing: Mapping[str, WriteClaim], left: Callable[[str], None]
     ) -> None:
         self._state = state
         self._room = room
@@ -64,7 +64,7 @@ class ClaimReturns:
         self.leaving: dict[str, set[str]] = {}
         """What is still to be given back, by the unit that ended."""
         self._freeing: dict[str, _Freeing] = {}
-        self._next: dict[str, dict[str, FreeClaim]] = {}
+        self._next: dict[str, dict[str, ReleaseClaim]] = {}
         """By claim and consumer: to be given back once nothing else is under way for it."""
         self._held: dict[str, None] = {}
         """Claims that wait until fewer writes are under way."""
@@ -73,7 +73,7 @@ class ClaimReturns:
         """Whether one of these is being given back."""
         return bool(self.leaving) and any(key in self._freeing or key in self._next for key in keys)
 
-    def order(self, order: FreeClaim) -> None:
+    def order(self, order: ReleaseClaim) -> None:
         """Give a claim back for a consumer, as soon as that can be."""
         orders = self._next.setdefault(order.key, {})
         before = orders.get(order.consumer)
@@ -105,7 +105,7 @@ class ClaimReturns:
             del self._held[key]
             self.begin(key)
 
-    def _send(self, order: FreeClaim) -> None:
+    def _send(self, order: ReleaseClaim) -> None:
         self._room.under_way += 1
         self._state.emit(order)
 

@@ -31,9 +31,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
-from services.binder.core.in_flight import InFlightBinding, Stage
-from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.core.state import NEVER, ConditionsAwaited, State
+from services.binder.core.in_flight import BindingStage, InFlightBinding
+from services.binder.core.instructions import ReleaseClaim, WriteClaim
+from services.binder.core.state import NEVER, BinderState, ConditionsAwaited
 from services.binder.cycle.claim_returns import REFUSED, ClaimReturns, WriteRoom
 from shared.model.devices import Consumer, DeviceClaim
 from shared.model.pod import Pod
@@ -44,7 +44,7 @@ from shared.scheduling.matching.selectors import node_matches
 from shared.wire.messages import Outcome
 
 
-class Answer(NamedTuple):
+class ClaimsAnswer(NamedTuple):
     """About a unit whose Binding is next. ``vain``: why it cannot have its claims; ``refused``: there or elsewhere."""
 
     ready: bool
@@ -52,14 +52,14 @@ class Answer(NamedTuple):
     refused: bool = False
 
 
-WAITS, READY = Answer(ready=False), Answer(ready=True)
+WAITS, READY = ClaimsAnswer(ready=False), ClaimsAnswer(ready=True)
 
 
-class Claims:
+class ClaimsOfTerm:
     """One term's. ``waits_for``: claims by the unit that waits for them. ``left``: is told whose claims are all given
     back."""
 
-    def __init__(self, state: State, left: Callable[[str], None]) -> None:
+    def __init__(self, state: BinderState, left: Callable[[str], None]) -> None:
         self._state = state
         self._left = left
         self._room = WriteRoom(state.settings.max_bindings)
@@ -113,20 +113,20 @@ class Claims:
 
     # --- before the Binding -----------------------------------------------------------------------------------------
 
-    def ready(self, binding: InFlightBinding, pod: Pod) -> Answer:
+    def ready(self, binding: InFlightBinding, pod: Pod) -> ClaimsAnswer:
         """Whether every claim of the committed unit is as it must be; what is missing is written, and waited for."""
         state, uid, devices = self._state, binding.uid, self._state.devices
         self.leave(uid)
         if (reason := self._refused.pop(uid, "")) != "":
-            return Answer(ready=False, vain=reason, refused=True)
+            return ClaimsAnswer(ready=False, vain=reason, refused=True)
         if lacks := devices.lacking(pod):
-            return Answer(ready=False, vain=lacks)
+            return ClaimsAnswer(ready=False, vain=lacks)
         vain = self._in_vain(binding, pod)
         if vain:
             given = (claim for claim in devices.claims(pod) if claim.allocation is not None)
             failed = any(not usable(claim, devices.wall) for claim in given)
             self._conditions_ended(binding, pod, "failure" if failed else "error")
-            return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
+            return ClaimsAnswer(ready=False, vain=vain, refused=devices.name_taken(pod))
         held, own, waits = devices.holders(pod), Consumer(binding.name, uid), []
         for claim in devices.claims(pod):
             key = claim.key
@@ -144,7 +144,7 @@ class Claims:
         ends = min((_ends(state, binding, claim) for claim in waits), default=NEVER)
         if state.now >= ends:
             self._conditions_ended(binding, pod, "timeout")
-            return Answer(ready=False, vain=_not_in_time(waits[0]), refused=True)
+            return ClaimsAnswer(ready=False, vain=_not_in_time(waits[0]), refused=True)
         state.paused[uid] = min(ends, state.now + state.settings.volumes_again_s)
         return WAITS
 
@@ -233,7 +233,7 @@ class Claims:
         members = []
         for uid, consumer in self._waiting[key].items():
             unit = state.in_flight.get(uid)
-            if unit is None or unit.stage is not Stage.COMMITTED:
+            if unit is None or unit.stage is not BindingStage.COMMITTED:
                 continue
             if not done and consumer.uid not in reserved:
                 consumers[consumer] = None
@@ -374,7 +374,7 @@ class Claims:
                 group = uid in members
                 deallocate = order.allocation is not None and not group
                 self.returns.order(
-                    FreeClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made, group)
+                    ReleaseClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made, group)
                 )
 
     def freed(self, event: ClaimFreed) -> None:
@@ -422,7 +422,7 @@ class Claims:
         told = pod.extended_claim.name if pod.extended_claim is not None else ""
         for claim in binding.claims:
             if claim.made and claim.name != told:
-                self.returns.order(FreeClaim(binding.namespace, claim.name, "", binding.uid, claim.fresh, made=True))
+                self.returns.order(ReleaseClaim(binding.namespace, claim.name, "", binding.uid, claim.fresh, made=True))
 
     def left_by(self, units: Collection[InFlightBinding]) -> bool:
         """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
@@ -439,7 +439,7 @@ class Claims:
         untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
             if untold or f"{binding.namespace}/{claim.name}" in written:
-                order = FreeClaim(
+                order = ReleaseClaim(
                     binding.namespace, claim.name, claim.uid, uid, claim.fresh, claim.made, claim.group
                 )  # fmt: skip
                 self.returns.order(order)
@@ -494,7 +494,7 @@ def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
     )
 
 
-def _ends(state: State, binding: InFlightBinding, claim: DeviceClaim) -> float:
+def _ends(state: BinderState, binding: InFlightBinding, claim: DeviceClaim) -> float:
     """When the wait for the claim's devices is over; NEVER where it waits for a write."""
     if claim.allocation is None or not any(result.bound_on for result in claim.allocation.results):
         return NEVER

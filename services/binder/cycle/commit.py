@@ -29,10 +29,10 @@ from itertools import islice
 
 from services.binder.core.events import LookedUp
 from services.binder.core.instructions import Commit
-from services.binder.cycle.batch import NO_LENDERS, Batch, Diagnosis, Lenders, same, steps_of
+from services.binder.cycle.batch import NO_LENDERS, Batch, BatchDiagnosis, Lenders, same, steps_of
 from services.binder.cycle.fence import Fence
 from services.binder.cycle.lenders import IntentLenders, recalled
-from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put
+from shared.ports import Compare, CreateRevisionIs, DeleteKey, ModRevisionIs, Op, Put
 from shared.wire.keys import Keys
 from shared.wire.records import Intent, encode_record, gang_part
 
@@ -230,12 +230,12 @@ class Committer:
             self._written(key, revision, now)
         return {**done.puts, **done.renewals, **dict.fromkeys(done.passes)}
 
-    def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
+    def failed(self, seen: LookedUp, now: float) -> BatchDiagnosis | None:
         """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
         batch = self.sent
         if batch is None or batch.number != seen.batch:
             return None
-        diagnosis = Diagnosis(fenced=seen.own_term != self.term, moved=seen.shards != self._shards)
+        diagnosis = BatchDiagnosis(fenced=seen.own_term != self.term, moved=seen.shards != self._shards)
         if diagnosis.fenced or diagnosis.moved:
             return diagnosis
         self.sent = None
@@ -303,7 +303,7 @@ class Committer:
             for intents in (batch.puts, batch.renewals)
             for key, intent in intents.items()
         ]
-        ops += [Delete(names[key]) for key in batch.clears]
+        ops += [DeleteKey(names[key]) for key in batch.clears]
         if batch.fences:
             ops.append(Put(self.fence.key, b"%d" % self.term))
         units = tuple(

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 
 from services.binder.core.instructions import Evict
 from services.binder.core.plans import ENDS_KEPT, PlanKey, Plans
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
 
-class Evictions:
+class EvictionQueue:
     """Evictions of one term that wait, and how many are in flight."""
 
-    def __init__(self, state: State, plans: Plans) -> None:
+    def __init__(self, state: BinderState, plans: Plans) -> None:
         self.in_flight = 0
         self._state = state
         self._plans = plans

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from itertools import islice
 
 from services.binder.core.gangs import GANG_TRANSITIONS, GangStage, InFlightGang
-from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.in_flight import BindingStage, InFlightBinding
 from services.binder.core.loans import lenders_of
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.check import surely_fit
 from services.binder.cycle.commit import Committer
@@ -35,7 +35,7 @@ MANY = 64
 class GangCycle:
     """Carries each gang in flight from its plan to its end."""
 
-    def __init__(self, state: State, committer: Committer, cycle: BindingCycle) -> None:
+    def __init__(self, state: BinderState, committer: Committer, cycle: BindingCycle) -> None:
         self._state = state
         self._committer = committer
         self._cycle = cycle
@@ -91,7 +91,7 @@ class GangCycle:
         if key not in gang.unwritten:
             for pod in intent.pods:
                 member = gang.members.get(pod.uid)
-                if member is not None and member.stage is Stage.RENEWING and member.rv == pod.rv:
+                if member is not None and member.stage is BindingStage.RENEWING and member.rv == pod.rv:
                     self._cycle.to_binding(member)
             return
         gang.unwritten.discard(key)
@@ -161,7 +161,7 @@ class GangCycle:
 
     @staticmethod
     def _awaits(gang: InFlightGang) -> bool:
-        return gang.coming > 0 or any(member.stage is Stage.AWAITED for member in gang.members.values())
+        return gang.coming > 0 or any(member.stage is BindingStage.AWAITED for member in gang.members.values())
 
     def _commit(self, gang: InFlightGang) -> None:
         """All are judged, and enough fit: what it takes in etcd, links first."""
@@ -190,14 +190,18 @@ class GangCycle:
     def _go(self, gang: InFlightGang) -> None:
         self._move(gang, GangStage.BINDING)
         for member in list(gang.members.values()):
-            given_up = member.withdrawing if member.stage is Stage.COMMITTED else None
+            given_up = member.withdrawing if member.stage is BindingStage.COMMITTED else None
             if given_up is not None and self._cycle.claims.left_by((member,)):
                 self._cycle.end(member, given_up, node=member.node, reason=member.reason)
             elif self._idle(member):
                 self._cycle.queue(member)
 
     def _idle(self, member: InFlightBinding) -> bool:
-        return member.stage is Stage.COMMITTED and member.withdrawing is None and member.uid not in self._state.paused
+        return (
+            member.stage is BindingStage.COMMITTED
+            and member.withdrawing is None
+            and member.uid not in self._state.paused
+        )
 
     def _fail(self, gang: InFlightGang) -> None:
         """The minimum cannot be met and nobody is bound: find out about those that may be, then give all back."""
@@ -206,7 +210,7 @@ class GangCycle:
             self._cycle.line.forget(gang.key)
         reason = gang.told()
         unclear = list(gang.unclear())
-        for member in [member for member in unclear if member.stage is Stage.COMMITTED]:
+        for member in [member for member in unclear if member.stage is BindingStage.COMMITTED]:
             if self._state.left <= 0:
                 self._state.unfinished[gang.key] = None
                 break

@@ -19,7 +19,7 @@ SLICE_S = 1.0
 """A gang keeps its place at the head for so long."""
 
 
-class Line:
+class BindingLine:
     """Units that wait for their Binding, and how many Bindings of each gang are in flight."""
 
     def __init__(self, room: int) -> None:

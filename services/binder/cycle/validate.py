@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from services.binder.core.gangs import GangStage, InFlightGang
-from services.binder.core.in_flight import Stage
-from services.binder.core.state import State
+from services.binder.core.in_flight import BindingStage
+from services.binder.core.state import BinderState
 from services.binder.cycle.commit import Committer
-from services.binder.cycle.line import Line
+from services.binder.cycle.line import BindingLine
 
-ASSUMED = frozenset({Stage.CHECKED, Stage.COMMITTED, Stage.BINDING, Stage.RENEWING})
+ASSUMED = frozenset({BindingStage.CHECKED, BindingStage.COMMITTED, BindingStage.BINDING, BindingStage.RENEWING})
 """Stages in which the unit's node counts it."""
 
-STORED = frozenset({Stage.COMMITTED, Stage.BINDING, Stage.READING, Stage.RENEWING, Stage.MARKING})
+STORED = frozenset(
+    {BindingStage.COMMITTED, BindingStage.BINDING, BindingStage.READING, BindingStage.RENEWING, BindingStage.MARKING}
+)
 """Stages in which the unit's intent is in etcd."""
 
 
-def problems(state: State, committer: Committer, line: Line, leaving: Collection[str]) -> Iterator[str]:
+def problems(state: BinderState, committer: Committer, line: BindingLine, leaving: Collection[str]) -> Iterator[str]:
     """Units that nothing will move on, or that are not accounted where they are to go. ``leaving``: whose claims are
     being given back."""
     bound_next = line.waiting()
@@ -29,17 +31,17 @@ def problems(state: State, committer: Committer, line: Line, leaving: Collection
             yield f"gang-members: {uid} is on its way with {binding.gang}, which does not know it"
         paused = uid in state.paused
         match binding.stage:
-            case Stage.CHECKED:
+            case BindingStage.CHECKED:
                 goes_on = committer.waits(uid) if gang is None else True  # the gang's own line below
-            case Stage.RENEWING:
+            case BindingStage.RENEWING:
                 goes_on = any(map(committer.waits, [uid] if gang is None else gang.keys))
-            case Stage.COMMITTED:
+            case BindingStage.COMMITTED:
                 goes_on = paused or uid in bound_next or (gang is not None and gang.stage is not GangStage.BINDING)
                 goes_on |= binding.withdrawing is not None and uid in leaving
-            case Stage.AWAITED | Stage.READING | Stage.MARKING:
+            case BindingStage.AWAITED | BindingStage.READING | BindingStage.MARKING:
                 goes_on = paused or binding.asking
             case stage:
-                goes_on = stage is Stage.BINDING
+                goes_on = stage is BindingStage.BINDING
         if not goes_on:
             yield f"goes-on: {uid} is {binding.stage.value} and nothing will move it on"
         account = state.cache.accounts.get(uid)
@@ -50,7 +52,7 @@ def problems(state: State, committer: Committer, line: Line, leaving: Collection
             yield f"intent-known: {uid} is {binding.stage.value} and has no intent in etcd"
     for uid in (state.paused.keys() | state.await_volumes) - state.in_flight.keys():
         yield f"waits: {uid} waits for a time or a volume, and is not on its way"
-    sent = sum(binding.stage is Stage.BINDING for binding in state.in_flight.values())
+    sent = sum(binding.stage is BindingStage.BINDING for binding in state.in_flight.values())
     if not sent <= line.in_flight <= state.settings.max_bindings:
         yield f"bindings: {sent} units are being bound by {line.in_flight} Bindings in flight"
     for gang in state.gangs.values():
@@ -61,17 +63,17 @@ def problems(state: State, committer: Committer, line: Line, leaving: Collection
             yield f"gang-members: {gang.key} waits for {uid}, which is not on its way"
 
 
-def _goes_on(gang: InFlightGang, state: State, committer: Committer, leaving: Collection[str]) -> bool:
+def _goes_on(gang: InFlightGang, state: BinderState, committer: Committer, leaving: Collection[str]) -> bool:
     members = gang.members.values()
     if gang.over:
         return gang.key in state.unfinished
     match gang.stage:
         case GangStage.GATHERING:
-            return gang.coming > 0 or any(member.stage is Stage.AWAITED for member in members)
+            return gang.coming > 0 or any(member.stage is BindingStage.AWAITED for member in members)
         case GangStage.COMMITTING:
             return any(committer.waits(key) for key in gang.unwritten)
         case GangStage.COMMITTED | GangStage.FAILING:
-            waits = any(member.stage is not Stage.COMMITTED or member.uid in state.paused for member in members)
+            waits = any(member.stage is not BindingStage.COMMITTED or member.uid in state.paused for member in members)
             waits |= any(member.uid in leaving for member in members)
             return waits or gang.arriving or gang.key in state.unfinished
         case _:

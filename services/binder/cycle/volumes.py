@@ -14,9 +14,9 @@ from typing import Any
 
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import PatchObject
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from shared.kube.cluster_objects import SELECTED_NODE
-from shared.model.cluster_objects import Claim, PersistentVolume
+from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.pod import Pod
 from shared.scheduling.filters import volume_binding
 from shared.scheduling.framework import Rejection
@@ -30,14 +30,14 @@ NOT_IN_TIME = 'running PreBind plugin "VolumeBinding": binding volumes: context 
 CLAIMS_NAMED = 5
 
 
-def waiting_text(claims: list[Claim], node_name: str) -> str:
+def waiting_text(claims: list[VolumeClaim], node_name: str) -> str:
     """What a pod says while its volumes are being bound. Our own words: kube-scheduler says nothing until the end."""
     named = ", ".join(f'"{claim.name}"' for claim in claims[:CLAIMS_NAMED])
     more = f" and {len(claims) - CLAIMS_NAMED} more" if len(claims) > CLAIMS_NAMED else ""
     return f"waiting for persistentvolumeclaim(s) {named}{more} to be bound for node {node_name}"
 
 
-def unbound_claims(state: State, pod: Pod) -> list[Claim]:
+def unbound_claims(state: BinderState, pod: Pod) -> list[VolumeClaim]:
     """The pod's claims that are not bound yet, smallest first; none for a pod without volumes."""
     relations = pod.relations
     if relations is None or not relations.claims:
@@ -46,7 +46,7 @@ def unbound_claims(state: State, pod: Pod) -> list[Claim]:
     return sorted((c for c in known if c is not None and not c.bound), key=lambda claim: claim.storage_bytes)
 
 
-def in_vain(state: State, binding: InFlightBinding, pod: Pod) -> str:
+def in_vain(state: BinderState, binding: InFlightBinding, pod: Pod) -> str:
     """Why the pod cannot have its volumes on the unit's node any more: "" while it can (``checkBindings``).
 
     A claim was deleted, another took the only volume, the provisioner took the selected node back. A class or a volume
@@ -71,7 +71,7 @@ def in_vain(state: State, binding: InFlightBinding, pod: Pod) -> str:
     return f"{binding.node}: {', '.join(reasons)}"[:512]
 
 
-def writes_for(state: State, claims: list[Claim], node_name: str) -> list[PatchObject]:
+def writes_for(state: BinderState, claims: list[VolumeClaim], node_name: str) -> list[PatchObject]:
     """What has to be written so that the claims are bound for the node; nothing that is there already."""
     storage, row = state.cluster.storage, state.cache.table.row_of[node_name]
     taken: set[str] = set()
@@ -90,7 +90,7 @@ def writes_for(state: State, claims: list[Claim], node_name: str) -> list[PatchO
     return writes
 
 
-def _reserve(volume: PersistentVolume, claim: Claim) -> PatchObject:
+def _reserve(volume: PersistentVolume, claim: VolumeClaim) -> PatchObject:
     namespace = claim.key.partition("/")[0]
     reference = {
         "apiVersion": "v1",
@@ -106,7 +106,7 @@ def _reserve(volume: PersistentVolume, claim: Claim) -> PatchObject:
     return PatchObject("persistentvolumes", "", volume.name, _at(patch, volume.resource_version))
 
 
-def _select(claim: Claim, node_name: str) -> PatchObject:
+def _select(claim: VolumeClaim, node_name: str) -> PatchObject:
     patch: dict[str, Any] = {"metadata": {"annotations": {SELECTED_NODE: node_name}}}
     namespace = claim.key.partition("/")[0]
     return PatchObject("persistentvolumeclaims", namespace, claim.name, _at(patch, claim.resource_version))

@@ -29,7 +29,7 @@ from services.binder.core.events import (
     PodRead,
     PodReadFailed,
 )
-from services.binder.core.instructions import Bind, Evict, FreeClaim, MarkPod, PatchObject, ReadPod, WriteClaim
+from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod, ReleaseClaim, WriteClaim
 from services.binder.io.evict import evict, give_up_reservation
 from shared.errors import KubeError, KubeRejected, LeadershipLost, ObjectError
 from shared.kube.convert import pod_from_api
@@ -46,14 +46,14 @@ from shared.runtime.kube.reservations import ReservationName
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.leader_shell import Validity
 from shared.runtime.observe.hops import Hops
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.scheduling.reasons import SCHEDULER_ERROR
 
 
 class ApiCalls:
     """Carries out ``Bind``, ``ReadPod``, ``MarkPod``, ``ListPods``, ``Evict``, ``PatchObject``, ``WriteClaim`` and
-    ``FreeClaim`` of one term.
+    ``ReleaseClaim`` of one term.
 
     ``log``: a bound logger.
     """
@@ -66,7 +66,7 @@ class ApiCalls:
         leadership: Validity,
         failpoints: Failpoints,
         bind_timeout_s: float,
-        bind_ms: Quantiles,
+        bind_ms: ReservoirQuantiles,
         bind_seconds: Histogram | None,
         log: Any,
         hops: Hops | None = None,
@@ -247,7 +247,7 @@ class ApiCalls:
             known = False
         return ClaimUnwritten(write.key, found, known, status, str(error)[:512], retry_after_s)
 
-    async def free_claim(self, order: FreeClaim) -> None:
+    async def free_claim(self, order: ReleaseClaim) -> None:
         """Answers ``ClaimFreed``. ``LeadershipLost``: it is not finished."""
         name, found, done, status = ClaimName(order.namespace, order.name, order.uid), None, False, 0
         try:

@@ -25,7 +25,7 @@ from shared.errors import StoreError, StoreRejected
 from shared.model.unit import cause_id
 from shared.ports import CreateRevisionIs, KeyValue, Store
 from shared.runtime.observe.hops import Hops
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from shared.wire.records import Intent, decode_record
@@ -46,7 +46,7 @@ class StoreCalls:
         keys: Keys,
         shard: str,
         failpoints: Failpoints,
-        commit_ms: Quantiles,
+        commit_ms: ReservoirQuantiles,
         log: Any,
         hops: Hops | None = None,
     ) -> None:

@@ -26,7 +26,7 @@ from services.cli.explain.text import OFFLINE
 from services.cli.explain.workloads import owns
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
-from shared.kube.cluster_objects import AskedInput, Question
+from shared.kube.cluster_objects import AskedInput, ObjectQuestion
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_devices import allocation_json, request_json
@@ -52,10 +52,10 @@ from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.explain.claims_whatif import ClaimsOutcome, NodeAllocations, what_if_claims
 from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
-from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
+from shared.scheduling.explain.whatif import FILTER, WhatIfOutcome, what_if
 from shared.scheduling.framework import Rejection
 from shared.scheduling.numa.zones import NodeZones
-from shared.scheduling.preemption.preemption import Candidate, Preemption
+from shared.scheduling.preemption.preemption import EvictionCandidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster, load_pods
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import put_object
@@ -220,7 +220,7 @@ def _take(state: ClusterState, kind: SchedulingKind, found: ObjectList[Any] | st
     return missing
 
 
-_decoder = msgspec.json.Decoder(Question)
+_decoder = msgspec.json.Decoder(ObjectQuestion)
 
 
 def answers(lines: Iterable[bytes], release: Release = Release.V1_36) -> Iterator[dict[str, Any]]:
@@ -242,7 +242,7 @@ def answers(lines: Iterable[bytes], release: Release = Release.V1_36) -> Iterato
             raise ConfigError(f"line {number}: {error}; correct this object or leave it out") from error
 
 
-def answer(question: Question, release: Release = Release.V1_36) -> dict[str, Any]:
+def answer(question: ObjectQuestion, release: Release = Release.V1_36) -> dict[str, Any]:
     """The verdict for one question. Raises ``ObjectError`` for an object that cannot be used."""
     state = load_cluster(question.input, release)
     if question.input.pod is None:
@@ -290,7 +290,7 @@ def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
     return answered
 
 
-def verdict_json(outcome: Outcome) -> dict[str, Any]:
+def verdict_json(outcome: WhatIfOutcome) -> dict[str, Any]:
     """The oracle's form of a verdict."""
     infeasible = {
         name: _rejection_json(found.rejection) | ({} if found.stage == FILTER else {"stage": found.stage})
@@ -362,7 +362,7 @@ def _preemption_json(preemption: Preemption) -> dict[str, Any] | None:
     return found
 
 
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(candidate: EvictionCandidate) -> dict[str, Any]:
     found: dict[str, Any] = {"victims": [pod.key for pod in candidate.victims]}
     if candidate.violations:
         found["pdbViolations"] = candidate.violations

@@ -19,7 +19,7 @@ from shared.kube.pod_groups import job_group
 from shared.kube.resources import NAMESPACES
 from shared.kube.scheduling_kinds import JOBS, NATIVE_GROUPS, PLUGINS_GROUPS, SchedulingKind
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.explain.group_answer import explain_group as tried
@@ -29,8 +29,8 @@ from shared.scheduling.groups.quorum import Roll, reason_of, short_of, why_not_q
 from shared.scheduling.reasons import GROUP_INVALID, INCOMPLETE, UNSCHEDULABLE
 from shared.scheduling.state.cluster_state import ClusterState
 
-KIND_OF: Mapping[Source, SchedulingKind] = {
-    Source.NATIVE: NATIVE_GROUPS, Source.PLUGINS: PLUGINS_GROUPS, Source.JOB: JOBS,
+KIND_OF: Mapping[GroupSource, SchedulingKind] = {
+    GroupSource.NATIVE: NATIVE_GROUPS, GroupSource.PLUGINS: PLUGINS_GROUPS, GroupSource.JOB: JOBS,
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ async def explain_job(kubeconfig: Path, context: str, namespace: str, name: str)
 async def job_answer(api: Reads, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
     """``explain_job`` from what ``api`` shows now."""
     unseen: list[str] = []
-    found = await _answer_of(api, namespace, name, (Source.JOB,), unseen)
+    found = await _answer_of(api, namespace, name, (GroupSource.JOB,), unseen)
     if found is not None:
         return 0, found
     count, found = await workload_answer(api, "job", namespace, name)
@@ -60,24 +60,24 @@ async def job_answer(api: Reads, namespace: str, name: str) -> tuple[int, dict[s
 async def group_answer(api: Reads, namespace: str, name: str) -> dict[str, Any] | None:
     """``explain_group`` from what ``api`` shows now: of the first source that has a group of the name, or members."""
     unseen: list[str] = []
-    found = await _answer_of(api, namespace, name, tuple(Source), unseen)
+    found = await _answer_of(api, namespace, name, tuple(GroupSource), unseen)
     if found is None and unseen:
         raise ConfigError(f"no pod names a group {namespace}/{name}, and not all of its kinds may be read: {unseen[0]}")
     return found
 
 
 async def _answer_of(
-    api: Reads, namespace: str, name: str, sources: tuple[Source, ...], unseen: list[str]
+    api: Reads, namespace: str, name: str, sources: tuple[GroupSource, ...], unseen: list[str]
 ) -> dict[str, Any] | None:
     groups = {source: await _group(api, source, namespace, name, unseen) for source in sources}
-    if sources == (Source.JOB,) and groups[Source.JOB] is None:
+    if sources == (GroupSource.JOB,) and groups[GroupSource.JOB] is None:
         return None
     state, raw, missing = await read_cluster(api)
     raw.sort(key=lambda item: item.metadata.creation_timestamp or "")
     pods = [pod for item in raw if (pod := pod_from_api(item)).namespace == namespace and pod.group]
     for source, group in groups.items():
         members = [pod for pod in pods if pod.group == group_key(source, namespace, name)]
-        if group is not None or (members and source is not Source.JOB):
+        if group is not None or (members and source is not GroupSource.JOB):
             return {
                 **_answer(state, group_key(source, namespace, name), group, members),
                 "missing": [*unseen, *missing],
@@ -124,7 +124,7 @@ def _described(state: ClusterState, pod: Pod) -> Pod:
     return state.devices.described(pod) if state.devices is not None else pod
 
 
-async def _group(api: Reads, source: Source, namespace: str, name: str, unseen: list[str]) -> PodGroup | None:
+async def _group(api: Reads, source: GroupSource, namespace: str, name: str, unseen: list[str]) -> PodGroup | None:
     """The group object; None where there is none, or nobody serves its kind. ``unseen``: what we may not read."""
     kind = KIND_OF[source]
     for resource in (kind.resource, *kind.older):
@@ -139,7 +139,7 @@ async def _group(api: Reads, source: Source, namespace: str, name: str, unseen: 
             raise ConfigError(f"the API server does not say what {namespace}/{name} is: {error}") from error
         if item is None:
             continue
-        if source is not Source.JOB:
+        if source is not GroupSource.JOB:
             found: object = replace(kind, resource=resource).convert(item)
             assert isinstance(found, PodGroup)
             return found

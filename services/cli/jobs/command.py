@@ -18,7 +18,7 @@ import click
 from services.cli.jobs.policy import policy
 from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
 from services.cli.listing.options import options_alone
-from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
+from services.cli.listing.wanted import DOCUMENTS, FoundItems, ListQuery, document_text
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import cluster_context
 from services.cli.terminal.durations import SECONDS
@@ -64,7 +64,7 @@ def jobs() -> None:
 @jobs.command("list")
 @options_alone(JOBS)
 @_cluster
-def list_jobs(wanted: Wanted, kubeconfig: Path | None, context: str) -> None:
+def list_jobs(wanted: ListQuery, kubeconfig: Path | None, context: str) -> None:
     """List TrainingJobs of all namespaces, or of one by -n."""
 
     async def look(client: KubeClient) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def list_jobs(wanted: Wanted, kubeconfig: Path | None, context: str) -> None:
 
         return [listed(item) for item in (await client.list(TRAINING_JOBS)).items]
 
-    click.echo("\n".join(wanted.text(Found(_asked(kubeconfig, context, look)))))
+    click.echo("\n".join(wanted.text(FoundItems(_asked(kubeconfig, context, look)))))
 
 
 @jobs.command()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import ConfigError
-from shared.jobs.history import REMEDY, Recorder, line_of, whole_lines
+from shared.jobs.history import REMEDY, HistoryRecorder, line_of, whole_lines
 
 if TYPE_CHECKING:
     from shared.kube.resources import Resource
@@ -29,11 +29,11 @@ Endless = Coroutine[Any, Any, None]
 async def record(api: KubeApi, out: Path, duration_s: float, clock: Callable[[], float]) -> int:
     """Append decisions to ``out`` for so long (0: without end) or until cancelled; how many. ``clock``: seconds since
     1970. ``ConfigError``: what is in ``out`` is no record."""
-    from shared.kube.resources import NODES, Deleted, Upserted
+    from shared.kube.resources import NODES, DeletedObject, Upserted
     from shared.kube.training_jobs import TRAINING_JOBS, gpu_node, job_from_api
     from shared.runtime.kube.reflector import Batch, Reflector, Synced
 
-    recorder, listed, written = Recorder(), set[str](), 0
+    recorder, listed, written = HistoryRecorder(), set[str](), 0
     changed = asyncio.Event()
 
     def followed(
@@ -44,7 +44,7 @@ async def record(api: KubeApi, out: Path, duration_s: float, clock: Callable[[],
                 match event:
                     case Upserted():
                         held[_key(event.object)] = made(event.object)
-                    case Deleted():
+                    case DeletedObject():
                         held.pop(_key(event.object), None)
                     case Synced():
                         listed.add(resource.plural)

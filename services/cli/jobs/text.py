@@ -6,11 +6,11 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
-from services.cli.listing.kinds import Kind, number, text
+from services.cli.listing.kinds import ListKind, number, text
 from services.cli.terminal.tables import NONE, age, printable
 from shared.kube.training_jobs import TrainingJobObject, job_from_api
 from shared.kube.training_status import rfc3339
-from shared.model.training_job import JobCondition, Phase, TrainingJob
+from shared.model.training_job import JobCondition, JobPhase, TrainingJob
 from shared.scheduling.reasons import GATED, QUOTA, REASONS, UNUSABLE
 
 
@@ -35,7 +35,7 @@ def listed(item: TrainingJobObject, now: Callable[[], float] = _now) -> dict[str
     }  # fmt: skip
 
 
-JOBS = Kind(
+JOBS = ListKind(
     title="TrainingJob",
     resource="trainingjob",
     namespace=lambda item: item.get("namespace"),
@@ -144,7 +144,7 @@ def why_lines(item: TrainingJobObject) -> list[str]:
         one for one in job.status.conditions if one.type in ("Reporting", "Checkpointing") and one.status == "False"
     ]
     lines += [f"  {one.type.lower():<11} {printable(one.message)}" for one in others]
-    if job.status.phase is Phase.RUNNING and job.status.target < job.requested:
+    if job.status.phase is JobPhase.RUNNING and job.status.target < job.requested:
         quota = _condition(job, "WithinQuota")
         told = f"no further: {printable(quota.message)}" if quota.status == "False" else ""
         lines.append(f"  grows       {told or 'when GPUs are free and nobody waits for its minimum'}")

@@ -23,7 +23,7 @@ LEAST = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ListColumn:
     """``value``: what it is sorted by; ``text``: what a cell shows, the value where None. ``wide``: only with -o wide.
     ``where_any``: only where some item has a value; ``cut``: sentences, shortened where the table is wider than
     ``WIDTH``; -o wide and json have them whole."""
@@ -45,16 +45,16 @@ def text(
     wide: bool = False,
     where_any: bool = False,
     cut: bool = False,
-) -> Column:
+) -> ListColumn:
     """A column of text; ``value``: a field's name, or a function of the item."""
-    return Column(title=title, value=_of(value), text=show, wide=wide, where_any=where_any, cut=cut)
+    return ListColumn(title=title, value=_of(value), text=show, wide=wide, where_any=where_any, cut=cut)
 
 
 def number(
     title: str, value: str | Of, show: Of | None = None, *, wide: bool = False, where_any: bool = False
-) -> Column:
+) -> ListColumn:
     """A column of numbers, aligned to the right."""
-    return Column(title=title, value=_of(value), text=show, right=True, wide=wide, where_any=where_any)
+    return ListColumn(title=title, value=_of(value), text=show, right=True, wide=wide, where_any=where_any)
 
 
 def shown(show: Callable[[Any], str], name: str) -> Of:
@@ -67,12 +67,12 @@ def _of(value: str | Of) -> Of:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ListKind:
     """``title``: ``Node``, of whose items a list is a ``NodeList``; ``resource``: as ``-o name`` writes it."""
 
     title: str
     resource: str
-    columns: Sequence[Column]
+    columns: Sequence[ListColumn]
     name: Of = field(default=lambda item: item.get("name"))
     namespace: Of | None = None
     """None: items have no namespace, and ``-n`` leaves all of them, as in kubectl."""
@@ -115,7 +115,7 @@ class Kind:
         return [f"{self.resource}/{self.name(item)}" for item in items]
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def fitting(columns: Sequence[ListColumn], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """The rows with their sentences cut to what ``WIDTH`` leaves them, the longest column first; names and numbers are
     never cut."""
     widths = [max(len(column.title), *(len(cell(row[at])) for row in rows)) for at, column in enumerate(columns)]
@@ -137,7 +137,7 @@ def _cut(value: Any, width: int) -> Any:
     return value if len(text) <= width else f"{text[: width - 3].rstrip()}..."
 
 
-def _fits(column: Column, items: Sequence[Json], wide: bool) -> bool:
+def _fits(column: ListColumn, items: Sequence[Json], wide: bool) -> bool:
     if column.wide and not wide:
         return False
     return not column.where_any or any(column.value(item) is not None for item in items)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from services.cli.listing.kinds import Kind
-from services.cli.listing.wanted import Found, Lines, Wanted
+from services.cli.listing.kinds import ListKind
+from services.cli.listing.wanted import FoundItems, Lines, ListQuery
 from services.cli.server.options import Connect, list_server_options
 from services.cli.server.watching import show_lines
 from shared.errors import ConfigError
@@ -27,7 +27,7 @@ NAMES = ("output", "namespace", "all_namespaces", "selector", "sort_by", "no_hea
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 
 
-def list_options(kind: Kind) -> Callable[[F], F]:
+def list_options(kind: ListKind) -> Callable[[F], F]:
     """For a command that lists items of ``kind``. Its ``--limit``, where it has one, is in ``wanted`` too."""
 
     def add(command: F) -> F:
@@ -36,7 +36,7 @@ def list_options(kind: Kind) -> Callable[[F], F]:
     return add
 
 
-def options_alone(kind: Kind) -> Callable[[F], F]:
+def options_alone(kind: ListKind) -> Callable[[F], F]:
     """As ``list_options``, for what asks no server, or names it by options of its own."""
 
     def add(command: F) -> F:
@@ -52,7 +52,7 @@ def options_alone(kind: Kind) -> Callable[[F], F]:
     return add
 
 
-def _options(kind: Kind) -> list[Callable[[Any], Any]]:
+def _options(kind: ListKind) -> list[Callable[[Any], Any]]:
     of = "" if kind.namespace is not None else f" A {kind.title.lower()} has none: changes nothing."
     return [
         click.option(
@@ -67,7 +67,7 @@ def _options(kind: Kind) -> list[Callable[[Any], Any]]:
     ]  # fmt: skip
 
 
-def _wanted(kind: Kind, given: dict[str, Any]) -> Wanted:
+def _wanted(kind: ListKind, given: dict[str, Any]) -> ListQuery:
     """The options as one value; ``-A`` wins over ``-n``, as in kubectl. ``ConfigError``: they cannot be."""
     selector = given["selector"].strip()
     try:
@@ -76,7 +76,7 @@ def _wanted(kind: Kind, given: dict[str, Any]) -> Wanted:
         raise ConfigError(f"-l: {selector!r}: {error}; write it as a=b,c!=d,e in (f,g),!h") from None
     if selects and not kind.labelled:
         raise ConfigError(f"-l: the server keeps no labels of a {kind.title.lower()}; leave it out")
-    return Wanted(
+    return ListQuery(
         kind=kind, output=given["output"], namespace="" if given["all_namespaces"] else given["namespace"],
         selector=selector, sort_by=given["sort_by"], headers=not given["no_headers"], limit=given.get("limit", 0),
     )  # fmt: skip
@@ -84,11 +84,11 @@ def _wanted(kind: Kind, given: dict[str, Any]) -> Wanted:
 
 def show_list(
     connect: Connect,
-    look: Callable[[AdminClient], Awaitable[Found]],
-    wanted: Wanted,
+    look: Callable[[AdminClient], Awaitable[FoundItems]],
+    wanted: ListQuery,
     *,
     watch: bool = False,
-    head: Callable[[Found], Lines] | None = None,
+    head: Callable[[FoundItems], Lines] | None = None,
 ) -> None:
     """Print what ``look`` finds, once or again and again. Raises as ``with_server``."""
     live = wanted.output in ("table", "wide")

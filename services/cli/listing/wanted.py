@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.cli.listing.kinds import Json, Kind
+from services.cli.listing.kinds import Json, ListKind
 from shared.errors import ConfigError
 
 Step = str | int
@@ -26,7 +26,7 @@ _STEP = re.compile(r"""\.?(?:((?:[^.\[\]{}\\]|\\.)+)|\[(-?[0-9]{1,9})\]|\['([^']
 _RUN = re.compile(r"([0-9]+)")
 
 
-def sorter(kind: Kind, by: str) -> Callable[[Sequence[Json]], list[Json]]:
+def sorter(kind: ListKind, by: str) -> Callable[[Sequence[Json]], list[Json]]:
     """Puts items in order. ``ConfigError``, also later: ``by`` is no column and no path, or no item has it."""
     title = by.strip().replace("_", "-").upper()
     column = next((column for column in kind.columns if column.title == title), None)
@@ -44,7 +44,7 @@ def sorter(kind: Kind, by: str) -> Callable[[Sequence[Json]], list[Json]]:
     return in_order
 
 
-def parse_path(text: str, kind: Kind) -> list[Step]:
+def parse_path(text: str, kind: ListKind) -> list[Step]:
     """The steps of a path. ``ConfigError``: it is none."""
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
@@ -93,7 +93,7 @@ def rank(value: Any) -> tuple[int, Any]:
     return 3, json.dumps(value, sort_keys=True, default=str)
 
 
-def _remedy(kind: Kind) -> str:
+def _remedy(kind: ListKind) -> str:
     return f"give {', '.join(column.title for column in kind.columns)}, or a path such as .metadata.name"
 
 
@@ -102,7 +102,7 @@ LABELS = (".metadata.labels", "metadata.labels")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundItems:
     """What a server has of a kind. ``beside``: what its answer holds beside the items."""
 
     items: Sequence[Json]
@@ -110,10 +110,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ListQuery:
     """The options of one call. ``namespace`` "": of all; ``selector``: the server's to apply; ``limit`` 0: all."""
 
-    kind: Kind
+    kind: ListKind
     output: str = "table"
     namespace: str = ""
     selector: str = ""
@@ -149,7 +149,7 @@ class Wanted:
         assert self.kind.namespace is not None
         return bool(self.kind.namespace(item) == self.namespace)
 
-    def text(self, found: Found, head: Callable[[Found], Lines] | None = None) -> list[str]:
+    def text(self, found: FoundItems, head: Callable[[FoundItems], Lines] | None = None) -> list[str]:
         """The lines to print. ``head``: lines above the table, for people."""
         items = self.arranged(found.items)
         if self.output == "name":
@@ -163,7 +163,7 @@ class Wanted:
             lines = self.kind.lines(items, wide=self.output == "wide", headers=self.headers)
         return [*above, *lines] if lines else above[:-1]
 
-    def line(self, found: Found) -> list[str]:
+    def line(self, found: FoundItems) -> list[str]:
         """As ``text``, of one look of many: a document on one line."""
         if self.output == "json":
             return [json.dumps(self.kind.document(self.arranged(found.items), found.beside))]

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from services.cli.local.run import LEARNER
-from services.cli.local.supervisor import Child, Spec, Supervisor
+from services.cli.local.supervisor import Child, ChildSpec, Supervisor
 from shared.adapters.http.dialing import dial, target_of
 from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX
@@ -138,7 +138,7 @@ def write_tokens(settings: MeshSettings) -> None:
     _write_private(settings.admin_token_file, "".join(lines))
 
 
-def mesh_specs(settings: MeshSettings) -> list[Spec]:
+def mesh_specs(settings: MeshSettings) -> list[ChildSpec]:
     """Every process of the mesh, etcd and API server apart."""
     common = [
         "--etcd", settings.etcd, "--etcd-prefix", settings.etcd_prefix, "--listen", "127.0.0.1:0",
@@ -177,15 +177,15 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
                 more = ["--shard", str(number % settings.shards)]
             argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *more)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
-            specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
+            specs.append(ChildSpec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.jobs:
         reports = ("--report-listen", "127.0.0.1:0")
         of_cluster = cluster[: len(cluster) - len(profiles)]
         argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *of_cluster, *reports)
-        specs.append(Spec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
+        specs.append(ChildSpec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
         argv = (sys.executable, "-m", LEARNER, "--id", "learner-0", *common, *_learning(settings))
-        specs.append(Spec("learner-0", "learner", argv))
+        specs.append(ChildSpec("learner-0", "learner", argv))
     return specs
 
 
@@ -200,7 +200,7 @@ def _learning(settings: MeshSettings) -> list[str]:
     return flags if settings.speed == 1.0 else [*flags, *DEMO_LEARNING]
 
 
-class Mesh:
+class LocalMesh:
     """A running mesh: its processes and what they say."""
 
     def __init__(self, settings: MeshSettings, supervisor: Supervisor) -> None:

@@ -91,7 +91,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ChildSpec:
     """One child. ``service`` groups figures (coordinator, agent ...); ``name`` is unique.
 
     ``restart`` False: it holds what cannot be had again, so its end is the command's (the twin and its cluster).
@@ -108,7 +108,7 @@ class Spec:
 class Child:
     """One place and the process that fills it now. ``incarnation`` counts from 1."""
 
-    spec: Spec
+    spec: ChildSpec
     log_file: Path
     incarnation: int = 0
     restarts: int = 0
@@ -151,7 +151,7 @@ class Supervisor:
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
-    def start(self, spec: Spec) -> Child:
+    def start(self, spec: ChildSpec) -> Child:
         """Start a child and keep it running; await ``ready`` for its first ready line."""
         child = Child(spec, self.log_dir / f"{spec.name}.log", costs=Costs(measured=self._measured))
         self.children[spec.name] = child

@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from services.cli.local.etcd_keeper import EtcdKeeper
-from services.cli.local.mesh import Mesh, MeshSettings, free_ports, write_tokens
+from services.cli.local.mesh import LocalMesh, MeshSettings, free_ports, write_tokens
 from services.cli.local.supervisor import Child, Supervisor
 from services.cli.server.contexts import CONTEXTS_ENV, LOCAL, ContextEntry, Contexts, write_contexts
 from shared.errors import ConfigError, StoreError
@@ -117,7 +117,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     keeper: EtcdKeeper | None = None
     starting: asyncio.Task[None] | None = None
     private: EtcdBinary | None = None
-    started: tuple[Mesh, MeshSettings] | None = None
+    started: tuple[LocalMesh, MeshSettings] | None = None
     if not settings.etcd:
         keeper = EtcdKeeper(
             settings.state_dir / "etcd",
@@ -179,7 +179,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     await asyncio.shield(mesh.supervisor.failure)
 
 
-def _start(settings: MeshSettings, stack: AsyncExitStack) -> tuple[Mesh, MeshSettings]:
+def _start(settings: MeshSettings, stack: AsyncExitStack) -> tuple[LocalMesh, MeshSettings]:
     """Every process of the mesh, and what it was started with; all of them end with ``stack``."""
 
     def on_event(event: str, child: Child) -> None:
@@ -190,7 +190,7 @@ def _start(settings: MeshSettings, stack: AsyncExitStack) -> tuple[Mesh, MeshSet
     supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event, measured=False)
     stack.push_async_callback(supervisor.close)
     write_tokens(settings)
-    mesh = Mesh(settings, supervisor)
+    mesh = LocalMesh(settings, supervisor)
     mesh.start()
     return mesh, settings
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.kinds import Json, ListKind, number, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import Found, Wanted, document_text
+from services.cli.listing.wanted import FoundItems, ListQuery, document_text
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import Connect, connector
 from services.cli.terminal.tables import number as amount
@@ -33,7 +33,7 @@ MAX_EVENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """One event. ``data`` lines are joined by a newline."""
 
     kind: str
@@ -46,7 +46,7 @@ class EventParser:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """The events that ``data`` completes. Comments (heartbeats) and fields that we do not use are left out."""
         *blocks, self._rest = (self._rest + data).replace(b"\r\n", b"\n").split(b"\n\n")
         if max(map(len, (*blocks, self._rest))) > MAX_EVENT_BYTES:
@@ -56,7 +56,7 @@ class EventParser:
             kinds = [value.removeprefix(" ") for name, _, value in fields if name == "event"]
             lines = [value.removeprefix(" ") for name, _, value in fields if name == "data"]
             if lines:
-                yield Event(kinds[-1] if kinds else "message", "\n".join(lines))
+                yield StreamEvent(kinds[-1] if kinds else "message", "\n".join(lines))
 
 
 SHOWN = 3
@@ -76,7 +76,7 @@ def considered_text(item: Json) -> str:
     return ", ".join([*parts, f"and {len(known) - SHOWN} more"] if len(known) > SHOWN else parts)
 
 
-DECISIONS = Kind(
+DECISIONS = ListKind(
     title="Decision",
     resource="pod",
     namespace=lambda item: item.get("namespace"),
@@ -99,7 +99,7 @@ DECISIONS = Kind(
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="At most so many.")
 @click.option("-w", "--watch", is_flag=True, help="Follow them as they are made, until Ctrl-C.")
 @list_options(DECISIONS)
-def decisions(watch: bool, wanted: Wanted, **server: Any) -> None:
+def decisions(watch: bool, wanted: ListQuery, **server: Any) -> None:
     """List the newest placements: pod, node, policy, and the other nodes that were considered."""
 
     connect = connector(server)
@@ -109,13 +109,13 @@ def decisions(watch: bool, wanted: Wanted, **server: Any) -> None:
         asyncio.run(until_signal(follow(connect, wanted)))
         return
 
-    async def look(client: AdminClient) -> Found:
-        return Found(await client.items("/v1/decisions", most=wanted.most or MOST))
+    async def look(client: AdminClient) -> FoundItems:
+        return FoundItems(await client.items("/v1/decisions", most=wanted.most or MOST))
 
     show_list(connect, look, wanted)
 
 
-async def follow(connect: Connect, wanted: Wanted) -> None:
+async def follow(connect: Connect, wanted: ListQuery) -> None:
     """Print decisions until cancelled. Raises as ``with_server`` where the first connection fails."""
     begun = told = False
     while True:
@@ -132,7 +132,7 @@ async def follow(connect: Connect, wanted: Wanted) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _read(body: StreamReader, wanted: Wanted) -> None:
+async def _read(body: StreamReader, wanted: ListQuery) -> None:
     """Print what comes until it ends. ``ServerFailed``: it is no stream of events."""
     parser = EventParser()
     while part := await body.readany():
@@ -143,7 +143,7 @@ async def _read(body: StreamReader, wanted: Wanted) -> None:
             raise ServerFailed(f"decisions: {error}; is this a coordinator?") from None
 
 
-def _tell(event: Event, wanted: Wanted) -> None:
+def _tell(event: StreamEvent, wanted: ListQuery) -> None:
     try:
         found = json.loads(event.data)
     except ValueError:

@@ -68,7 +68,7 @@ def _job(document: Json) -> dict[str, Any]:
     """One workload object."""
     kind, spec, meta = document["kind"], _map(document, "spec"), _map(document, "metadata")
     template = document if kind == "Pod" else _map(spec, "template")
-    pod = msgspec.convert({"metadata": {}, "spec": {}} | dict(template), objects.Pod)
+    pod = msgspec.convert({"metadata": {}, "spec": {}} | dict(template), objects.KubePod)
     labels = {**(_map(meta, "labels")), **_map(_map(template, "metadata"), "labels")}
     requests = {name: amount for name, amount in sorted(effective_requests(pod).items()) if amount and name != "pods"}
     return {

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import click
 
-from services.cli.listing.kinds import Column, Json, Kind, Of, number, text
+from services.cli.listing.kinds import Json, ListColumn, ListKind, Of, number, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
+from services.cli.listing.wanted import DOCUMENTS, FoundItems, ListQuery
 from services.cli.server.completion_names import complete_nodes
 from services.cli.server.options import connector
 from services.cli.server.watching import show, watch_option
@@ -39,7 +39,7 @@ def _share_text(name: str) -> Of:
     return lambda node: share(_part(node, "requested").get(name), _part(node, "allocatable").get(name))
 
 
-def _requested(name: str, show: Callable[[float | None], str]) -> Column:
+def _requested(name: str, show: Callable[[float | None], str]) -> ListColumn:
     title = name.partition("_")[0].upper()
     return number(
         f"{title}-REQUESTED",
@@ -49,7 +49,7 @@ def _requested(name: str, show: Callable[[float | None], str]) -> Column:
     )
 
 
-def _used(name: str, show: Callable[[float | None], str]) -> Column:
+def _used(name: str, show: Callable[[float | None], str]) -> ListColumn:
     title = name.partition("_")[0].upper()
     return number(
         f"{title}-USED",
@@ -59,7 +59,7 @@ def _used(name: str, show: Callable[[float | None], str]) -> Column:
     )
 
 
-def _lent(name: str, show: Callable[[float | None], str]) -> Column:
+def _lent(name: str, show: Callable[[float | None], str]) -> ListColumn:
     title = name.partition("_")[0].upper()
     return number(
         f"{title}-LENT",
@@ -156,7 +156,7 @@ def drained_text(drained: Json | None) -> str:
     return f"by {printable(str(drained.get('by', '')))} since {drained.get('since', '')}{why}"
 
 
-NODES = Kind(
+NODES = ListKind(
     title="Node",
     resource="node",
     labelled=True,
@@ -184,7 +184,7 @@ NODES = Kind(
     ),
 )
 
-PODS_ON_NODE = Kind(
+PODS_ON_NODE = ListKind(
     title="PodOnNode",
     resource="pod",
     namespace=lambda pod: pod.get("namespace"),
@@ -317,21 +317,23 @@ def _of(show: Callable[[float | None], str], part: float | None, whole: float | 
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
 @watch_option
 @list_options(NODES)
-def nodes(name: str | None, agent: str, drained: bool, gone: bool, watch: bool, wanted: Wanted, **server: Any) -> None:
+def nodes(
+    name: str | None, agent: str, drained: bool, gone: bool, watch: bool, wanted: ListQuery, **server: Any
+) -> None:
     """List the nodes; with NAME show one, and the pods on it."""
 
     async def one(client: AdminClient) -> dict[str, Any]:
         return NODES.object(await client.get(f"/v1/nodes/{quote(str(name), safe='')}"))
 
-    async def one_listed(client: AdminClient) -> Found:
-        return Found([await client.get(f"/v1/nodes/{quote(str(name), safe='')}")])
+    async def one_listed(client: AdminClient) -> FoundItems:
+        return FoundItems([await client.get(f"/v1/nodes/{quote(str(name), safe='')}")])
 
-    async def every(client: AdminClient) -> Found:
+    async def every(client: AdminClient) -> FoundItems:
         found = await client.items(
             "/v1/nodes", most=0 if drained else wanted.limit, agent=agent, gone="true" if gone else "",
             selector=wanted.selector, labels=wanted.label,
         )  # fmt: skip
-        return Found([item for item in found if item.get("drained")] if drained else found)
+        return FoundItems([item for item in found if item.get("drained")] if drained else found)
 
     connect = connector(server)
     if name is None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, number, shown, text
+from services.cli.listing.kinds import Json, ListKind, number, shown, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import Found, Wanted
+from services.cli.listing.wanted import FoundItems, ListQuery
 from services.cli.server.options import connector
 from services.cli.server.watching import watch_option
 from services.cli.terminal.tables import age, count, place_word, printable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACES = ("active", "backoff", "unschedulable", "gated", "in_flight")
 
-QUEUED_PODS = Kind(
+QUEUED_PODS = ListKind(
     title="QueuedPod",
     resource="pod",
     namespace=lambda item: item.get("namespace"),
@@ -45,19 +45,19 @@ QUEUED_PODS = Kind(
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
 @watch_option
 @list_options(QUEUED_PODS)
-def pending_pods(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
+def pending_pods(place: str | None, watch: bool, wanted: ListQuery, **server: Any) -> None:
     """List the pods that wait: their place in the scheduling queue, how long, how often tried, and why."""
 
-    async def look(client: AdminClient) -> Found:
+    async def look(client: AdminClient) -> FoundItems:
         found = await client.list_document(
             "/v1/queue", most=wanted.limit, place=place, namespace=wanted.namespace, selector=wanted.selector
         )
-        return Found(found["items"], {"counts": found.get("counts") or {}})
+        return FoundItems(found["items"], {"counts": found.get("counts") or {}})
 
     show_list(connector(server), look, wanted, watch=watch, head=counts_lines)
 
 
-def counts_lines(found: Found) -> list[str]:
+def counts_lines(found: FoundItems) -> list[str]:
     """How many pods wait in each place, whatever is shown of them."""
     counts = found.beside.get("counts") or {}
     return ["  ".join(f"{place_word(place)} {counts.get(place, 0)}" for place in PLACES)]
@@ -76,7 +76,7 @@ def _best(group: Json) -> Json:
     return next(iter(group.get("helps") or ()), {})
 
 
-PENDING_GROUPS = Kind(
+PENDING_GROUPS = ListKind(
     title="PendingGroup",
     resource="pendinggroup",
     name=group_key,
@@ -110,14 +110,14 @@ PENDING_GROUPS = Kind(
 @watch_option
 @list_options(PENDING_GROUPS)
 def pending(
-    reason: str, priority: int | None, of_class: str, sort: str, watch: bool, wanted: Wanted, **server: Any
+    reason: str, priority: int | None, of_class: str, sort: str, watch: bool, wanted: ListQuery, **server: Any
 ) -> None:
     """Show why pods wait: groups of one reason, namespace, priority and class, and what would let them in."""
     asked = {"namespace": wanted.namespace, "reason": reason, "priority": priority, "class": of_class, "sort": sort}
 
-    async def look(client: AdminClient) -> Found:
+    async def look(client: AdminClient) -> FoundItems:
         answer = await client.list_document("/v1/pending", most=wanted.limit, **asked)
-        return Found(
+        return FoundItems(
             answer["items"], {name: part for name, part in answer.items() if name not in ("items", "continue")}
         )
 
@@ -126,7 +126,7 @@ def pending(
     show_list(connector(server), look, wanted, watch=watch, head=head)
 
 
-def chosen_lines(found: Found) -> list[str]:
+def chosen_lines(found: FoundItems) -> list[str]:
     """How many of those that wait are in the groups asked for; what helps all of them would not be about these."""
     pods = sum(int(group.get("pods") or 0) for group in found.items)
     every = int(found.beside.get("pods") or 0) + int(found.beside.get("gated") or 0)

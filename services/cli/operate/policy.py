@@ -22,7 +22,7 @@ import click
 
 from services.cli.etcd import etcd_instead, or_etcd, settings_of, with_store
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import Found, Wanted
+from services.cli.listing.wanted import FoundItems, ListQuery
 from services.cli.operate.policy_rollouts import change_rollout, route_of, rows_of, show_rollout
 from services.cli.operate.policy_text import POLICIES, card_lines, pointer_lines, shown_lines
 from services.cli.operate.scalers import scaler_rows, show_scaler, switch_off
@@ -65,18 +65,18 @@ def policy() -> None:
 @no_etcd
 @click.pass_context
 def list_policies(
-    here: click.Context, /, wanted: Wanted, subject: Subject, kubeconfig: Path | None, **server: Any
+    here: click.Context, /, wanted: ListQuery, subject: Subject, kubeconfig: Path | None, **server: Any
 ) -> None:  # fmt: skip
     """List the policies there are: built in, shipped with weights, and published in etcd."""
     subject.check(here)
     if subject.scaler:
-        click.echo("\n".join(wanted.text(Found(scaler_rows(subject.scaler, kubeconfig, server["context"])))))
+        click.echo("\n".join(wanted.text(FoundItems(scaler_rows(subject.scaler, kubeconfig, server["context"])))))
         return
 
-    async def look(client: AdminClient) -> Found:
+    async def look(client: AdminClient) -> FoundItems:
         if subject.tried is not None:
-            return Found(rows_of(subject.tried[1], await client.get(route_of(subject.tried[0]))))
-        return Found((await client.get("/v1/policies")).get("items") or ())
+            return FoundItems(rows_of(subject.tried[1], await client.get(route_of(subject.tried[0]))))
+        return FoundItems((await client.get("/v1/policies")).get("items") or ())
 
     show_list(connector(server), look, wanted)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.kinds import Json, ListKind, number, text
 from services.cli.terminal.tables import printable
 
 SHORT = 12
@@ -29,7 +29,7 @@ def _stage(of: Json) -> str:
     return f"{of.get('stage', '')} {of['percent']} %" if of.get("percent") else str(of.get("stage", ""))
 
 
-POLICIES = Kind(
+POLICIES = ListKind(
     title="Policy",
     resource="policy",
     name=_title,
@@ -43,7 +43,7 @@ POLICIES = Kind(
     ),
 )
 
-CHANGES = Kind(
+CHANGES = ListKind(
     title="PolicyChange",
     resource="policychange",
     name=lambda record: _pointer(record, "number"),
@@ -81,7 +81,7 @@ def _value(window: Json, policy: str, goal: str = "") -> str:
     return "" if found is None else f"{found:.3f}"
 
 
-WINDOWS = Kind(
+WINDOWS = ListKind(
     title="PolicyWindow",
     resource="policywindow",
     name=lambda window: window.get("number"),

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, Of, number, shown, text
+from services.cli.listing.kinds import Json, ListKind, Of, number, shown, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
+from services.cli.listing.wanted import DOCUMENTS, FoundItems, ListQuery
 from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
@@ -82,7 +82,7 @@ def problem_of(queue: Json) -> str | None:
     return queue.get("problem") or next(iter(queue.get("warnings") or ()), None)
 
 
-QUEUES = Kind(
+QUEUES = ListKind(
     title="Queue",
     resource="queue",
     empty="there is no Queue: units go by priority and arrival, and no quota holds them; "
@@ -108,7 +108,7 @@ QUEUES = Kind(
     ),
 )
 
-IN_QUEUE = Kind(
+IN_QUEUE = ListKind(
     title="QueuedUnit",
     resource="unit",
     namespace=lambda unit: unit.get("namespace"),
@@ -155,11 +155,11 @@ def queue() -> None:
 @watch_option
 @list_options(QUEUES)
 @removed_options("--place", instead="pods of the scheduling queue are listed by 'conclave pending-pods --place'")
-def show_queues(name: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
+def show_queues(name: str | None, watch: bool, wanted: ListQuery, **server: Any) -> None:
     """List the Queues as a tree: use, guarantee, maximum, who waits; with NAME show one and its units in turn."""
 
-    async def every(client: AdminClient) -> Found:
-        return Found(await client.items("/v1/queues", most=wanted.limit))
+    async def every(client: AdminClient) -> FoundItems:
+        return FoundItems(await client.items("/v1/queues", most=wanted.limit))
 
     connect = connector(server)
     if name is None:
@@ -170,8 +170,8 @@ def show_queues(name: str | None, watch: bool, wanted: Wanted, **server: Any) ->
     async def one(client: AdminClient) -> dict[str, Any]:
         return QUEUES.object(await client.get(path))
 
-    async def one_listed(client: AdminClient) -> Found:
-        return Found([await client.get(path)])
+    async def one_listed(client: AdminClient) -> FoundItems:
+        return FoundItems([await client.get(path)])
 
     if wanted.output == "name":
         show_list(connect, one_listed, wanted, watch=watch)
@@ -278,7 +278,7 @@ def _of(part: str) -> Of:
     return lambda one: amount(str(one.get("name")), one.get(part))
 
 
-RESOURCES = Kind(
+RESOURCES = ListKind(
     title="QueueResource",
     resource="resource",
     columns=(

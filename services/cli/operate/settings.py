@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.kinds import Json, ListKind, number, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
+from services.cli.listing.wanted import DOCUMENTS, FoundItems, ListQuery
 from services.cli.operate.scheduling import note_if_late, reason_option
 from services.cli.server.completion_names import complete_changes, complete_settings
 from services.cli.server.options import connector, server_options, with_server
@@ -45,7 +45,7 @@ def _range(item: Json) -> str:
     return f"{high} or less" if high is not None else "a value of that type"
 
 
-SETTINGS = Kind(
+SETTINGS = ListKind(
     title="Setting",
     resource="setting",
     columns=(
@@ -58,7 +58,7 @@ SETTINGS = Kind(
     ),
 )
 
-SETTINGS_CHANGES = Kind(
+SETTINGS_CHANGES = ListKind(
     title="SettingsChange",
     resource="settingschange",
     name=lambda change: change.get("number"),
@@ -80,7 +80,7 @@ def _values_text(values: Json) -> str:
 @click.group(invoke_without_command=True)
 @list_options(SETTINGS)
 @click.pass_context
-def settings(here: click.Context, /, wanted: Wanted, **server: Any) -> None:
+def settings(here: click.Context, /, wanted: ListQuery, **server: Any) -> None:
     """Show the settings that can change while the mesh runs; see the commands to change them."""
     if here.invoked_subcommand is not None:
         given = [name for name in here.params if here.get_parameter_source(name) is _COMMAND_LINE]
@@ -88,7 +88,7 @@ def settings(here: click.Context, /, wanted: Wanted, **server: Any) -> None:
             raise ConfigError(f"--{given[0].replace('_', '-')}: give it after {here.invoked_subcommand}")
         return
 
-    async def look(client: AdminClient) -> Found:
+    async def look(client: AdminClient) -> FoundItems:
         return _found(await _read(client))
 
     show_list(connector(server), look, wanted)
@@ -155,17 +155,17 @@ def unset(names: tuple[str, ...], reason: str, if_number: int | None, output: st
 @settings.command()
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
 @list_options(SETTINGS_CHANGES)
-def history(wanted: Wanted, **server: Any) -> None:
+def history(wanted: ListQuery, **server: Any) -> None:
     """Show who changed which settings, when and why, newest first."""
 
-    async def look(client: AdminClient) -> Found:
-        return Found(await client.items("/v1/settings/history", most=wanted.limit))
+    async def look(client: AdminClient) -> FoundItems:
+        return FoundItems(await client.items("/v1/settings/history", most=wanted.limit))
 
     show_list(connector(server), look, wanted)
 
 
-def _found(answer: Json) -> Found:
-    return Found(answer.get("items") or (), {name: part for name, part in answer.items() if name != "items"})
+def _found(answer: Json) -> FoundItems:
+    return FoundItems(answer.get("items") or (), {name: part for name, part in answer.items() if name != "items"})
 
 
 def _document(answer: Json) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.etcd import MeshView, etcd_instead, or_etcd, read_mesh, settings_of, warnings_of, with_store
-from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.kinds import Json, ListKind, number, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import Found, Wanted
+from services.cli.listing.wanted import FoundItems, ListQuery
 from services.cli.operate.pending import PLACES
 from services.cli.server.options import connector, server_options
 from services.cli.server.watching import show, tell, watch_option, wide_output_option
@@ -179,7 +179,7 @@ def state_of(member: Json) -> str:
     return "standby" if member.get("service") in ("coordinator", "binder") else "ready"
 
 
-MEMBERS = Kind(
+MEMBERS = ListKind(
     title="Member",
     resource="member",
     name=lambda member: member.get("id"),
@@ -198,14 +198,14 @@ MEMBERS = Kind(
     ),
 )
 
-TERMS = Kind(
+TERMS = ListKind(
     title="Term",
     resource="term",
     name=lambda term: term.get("term"),
     columns=(number("TERM", "term"), text("LEADER", "id"), text("BEGAN", "began"), text("ENDED-BY", "ended_by")),
 )
 
-REGISTERED = Kind(
+REGISTERED = ListKind(
     title="Registration",
     resource="registration",
     columns=(
@@ -238,12 +238,12 @@ def status_lines(found: Json, *, wide: bool = False, colour: bool = False) -> li
 @click.option("--service", type=click.Choice(SERVICES), default=None, help="Only members of this service.")
 @watch_option
 @list_options(MEMBERS)
-def members(service: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
+def members(service: str | None, watch: bool, wanted: ListQuery, **server: Any) -> None:
     """List who is there: role, term of a leader, nodes of an agent, and whether it answers."""
 
-    async def look(client: AdminClient) -> Found:
+    async def look(client: AdminClient) -> FoundItems:
         found = await client.items("/v1/members")
-        return Found([member for member in found if service in (None, member.get("service"))])
+        return FoundItems([member for member in found if service in (None, member.get("service"))])
 
     show_list(connector(server), look, wanted, watch=watch)
 

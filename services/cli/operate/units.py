@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, number, shown, text
+from services.cli.listing.kinds import Json, ListKind, number, shown, text
 from services.cli.listing.options import list_options, show_list
-from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
+from services.cli.listing.wanted import DOCUMENTS, FoundItems, ListQuery
 from services.cli.server.completion_names import complete_units
 from services.cli.server.options import connector
 from services.cli.server.watching import show, watch_option
@@ -41,7 +41,7 @@ def _where(unit: Json) -> str:
     return ", ".join(found)
 
 
-UNITS = Kind(
+UNITS = ListKind(
     title="Unit",
     resource="unit",
     name=lambda unit: unit.get("name") or unit.get("key"),
@@ -68,7 +68,7 @@ UNITS = Kind(
     ),
 )
 
-MEMBERS = Kind(
+MEMBERS = ListKind(
     title="UnitMember",
     resource="pod",
     columns=(
@@ -93,12 +93,12 @@ MEMBERS = Kind(
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many; default: all.")
 @watch_option
 @list_options(UNITS)
-def units(unit: str | None, watch: bool, wanted: Wanted, **given: Any) -> None:
+def units(unit: str | None, watch: bool, wanted: ListQuery, **given: Any) -> None:
     """List pod groups, and lone pods on their way; with NAME show one group: its members, and why it waits."""
     asked = {name: given.pop(name) for name in ("queue", "phase", "place", "source")}
 
-    async def every(client: AdminClient) -> Found:
-        return Found(
+    async def every(client: AdminClient) -> FoundItems:
+        return FoundItems(
             await client.items(
                 "/v1/units", most=wanted.limit, namespace=wanted.namespace, selector=wanted.selector, **asked
             )
@@ -114,8 +114,8 @@ def units(unit: str | None, watch: bool, wanted: Wanted, **given: Any) -> None:
     async def one(client: AdminClient) -> dict[str, Any]:
         return UNITS.object(await client.get(path))
 
-    async def one_listed(client: AdminClient) -> Found:
-        return Found([await client.get(path)])
+    async def one_listed(client: AdminClient) -> FoundItems:
+        return FoundItems([await client.get(path)])
 
     if wanted.output == "name":
         show_list(connect, one_listed, wanted, watch=watch)

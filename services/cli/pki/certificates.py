@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shared.adapters.peers.certificates import LONGEST_COMMON_NAME, Wanted
+from shared.adapters.peers.certificates import LONGEST_COMMON_NAME, CertificateWanted
 from shared.adapters.peers.identity import CALLING_ROLES, IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
 from shared.errors import ConfigError
 
@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def wanted_of(kind: str, name: str, names: Sequence[str]) -> Wanted:
+def wanted_of(kind: str, name: str, names: Sequence[str]) -> CertificateWanted:
     """What a certificate of this kind says. ``ConfigError``: a name is missing, too long, or another role's."""
     for given in names:
         plain = given.lower()  # names of hosts are compared without regard to case
@@ -37,24 +37,26 @@ def wanted_of(kind: str, name: str, names: Sequence[str]) -> Wanted:
         # where one CA signs for etcd and for us, ROLE:NAME opens our doors too; an agent's etcd user is that agent
         raise ConfigError(f"name: {name[:64]!r} would name a role of ours; of etcd's users only agent:ID is called so")
     if kind in SERVICE_ROLES:
-        made = Wanted(common_name(kind, name), (identity_of(kind), *LOOPBACK, *names), server=True, client=True)
+        made = CertificateWanted(
+            common_name(kind, name), (identity_of(kind), *LOOPBACK, *names), server=True, client=True
+        )
     elif kind in CALLING_ROLES:
-        made = Wanted(common_name(kind, name), (), server=False, client=True)
+        made = CertificateWanted(common_name(kind, name), (), server=False, client=True)
     elif kind in USER_ROLES:
         if not name or ":" in name:
             raise ConfigError(f"name: a certificate for a {kind} needs the person's name, such as {kind} alice")
-        made = Wanted(common_name(kind, name), (), server=False, client=True)
+        made = CertificateWanted(common_name(kind, name), (), server=False, client=True)
     elif kind == "etcd-client":
         if not name:
             raise ConfigError("name: an etcd client's certificate names its etcd user, such as etcd-client binder")
-        made = Wanted(name, (), server=False, client=True)
+        made = CertificateWanted(name, (), server=False, client=True)
     elif kind == "etcd-server":
         # etcd's own gateway is a client of its server, with this certificate
-        made = Wanted(name or "conclave-etcd", (*LOOPBACK, *names), server=True, client=True)
+        made = CertificateWanted(name or "conclave-etcd", (*LOOPBACK, *names), server=True, client=True)
     else:
         if not names:
             raise ConfigError("--san: a certificate between etcd members names the members; give each")
-        made = Wanted(name or "conclave-etcd-peer", tuple(names), server=True, client=True)
+        made = CertificateWanted(name or "conclave-etcd-peer", tuple(names), server=True, client=True)
     if len(made.common_name) > LONGEST_COMMON_NAME:
         raise ConfigError(
             f"name: {made.common_name[:80]} has more than {LONGEST_COMMON_NAME} characters; shorten it, or leave it "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.kinds import Json, ListKind, number, text
 from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.pki.certificates import CA_DAYS, DEFAULT_DAYS, KINDS, wanted_of
 from services.cli.pki.etcd_roles import etcd_roles
@@ -129,7 +129,7 @@ def show(paths: tuple[Path, ...], output: str) -> int:
 
 OK, SOON = "ok", "renew soon"
 
-CERTIFICATES = Kind(
+CERTIFICATES = ListKind(
     title="Certificate",
     resource="certificate",
     columns=(

@@ -16,9 +16,9 @@ import msgspec
 
 from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.convert import owner_of
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
-from shared.kube.resources import PODS, Deleted, Resource, Upserted
+from shared.kube.resources import PODS, DeletedObject, Resource, Upserted
 from shared.kube.standing_pods import SourcedPod
 from shared.model.reservation import RESERVATION_ANNOTATION
 from shared.ports import Clock, KubeApi
@@ -173,8 +173,8 @@ class CarryOut:
                 if resource is RESERVATIONS:
                     self._missing({(item.metadata.namespace or "", item.metadata.name) for item in found.items})
                 async for event in self._api.watch(resource, resource_version=found.resource_version):
-                    if isinstance(event, Upserted | Deleted):
-                        take(event.object, isinstance(event, Deleted))
+                    if isinstance(event, Upserted | DeletedObject):
+                        take(event.object, isinstance(event, DeletedObject))
             except KubeExpired:
                 continue
             except KubeRejected as error:
@@ -212,7 +212,7 @@ class CarryOut:
         taken = terms.taken_by[0] if terms.taken_by else ""
         self._events.put_nowait(RoomTold(step, terms.phase.value, pod.node_name, message, taken))
 
-    def _pod(self, pod: Pod, deleted: bool) -> None:
+    def _pod(self, pod: KubePod, deleted: bool) -> None:
         meta = pod.metadata
         _, kind, name = owner_of(meta)
         reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")

@@ -21,7 +21,7 @@ DEFAULT_NAMESPACE = "conclave-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class ServerCredentials:
     """What we show and what we trust. ``ca`` alone checks the server; ``cert`` and ``key`` are ours."""
 
     token_file: Path | None = None
@@ -35,7 +35,7 @@ class Direct:
     """Servers that are reached by address; the first that takes a connection answers."""
 
     urls: tuple[str, ...]
-    credentials: Credentials
+    credentials: ServerCredentials
     source: str
     """Where the address is from, for error messages: ``--server``, ``context prod`` ..."""
 
@@ -46,7 +46,7 @@ class ThroughKubectl:
 
     context: str
     namespace: str
-    credentials: Credentials
+    credentials: ServerCredentials
     source: str
 
 
@@ -128,7 +128,7 @@ def resolve(
     raise ConfigError(NO_SERVER)
 
 
-def direct(servers: str, credentials: Credentials, source: str) -> Direct:
+def direct(servers: str, credentials: ServerCredentials, source: str) -> Direct:
     """A target from comma-separated URLs. ``ConfigError``: one is no URL of a server, or TLS files without https."""
     urls = tuple(_read_url(part.strip().rstrip("/"), source) for part in servers.split(",") if part.strip())
     if not urls:
@@ -168,10 +168,10 @@ def _no_namespace(flags: Flags) -> None:
         raise ConfigError("--mesh-namespace: belongs to --kube-context; leave it out, or give --kube-context")
 
 
-def _credentials(flags: Flags, entry: ContextEntry | None = None) -> Credentials:
+def _credentials(flags: Flags, entry: ContextEntry | None = None) -> ServerCredentials:
     """What the flags name, else what the context does."""
     names = ("token_file", "ca", "cert", "key")
-    return Credentials(**{name: getattr(flags, name) or _path(getattr(entry, name, "")) for name in names})
+    return ServerCredentials(**{name: getattr(flags, name) or _path(getattr(entry, name, "")) for name in names})
 
 
 def _path(text: str) -> Path | None:

@@ -12,7 +12,7 @@ LONGEST_S = 366 * 86_400.0
 _FORM = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd]?)")
 
 
-class Seconds(click.ParamType[float]):
+class SecondsType(click.ParamType[float]):
     """Seconds as a float."""
 
     name = "duration"
@@ -28,4 +28,4 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
-SECONDS = Seconds()
+SECONDS = SecondsType()

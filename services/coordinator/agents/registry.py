@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
 
-from services.coordinator.agents.views import AgentView, Request
+from services.coordinator.agents.views import AgentRequest, AgentView
 from services.coordinator.core.events import AgentsChanged, RequestFailed
 from services.coordinator.core.instructions import PublishPartition, SendView
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from shared.model.node import Node
 from shared.scheduling.partition import assign, kind_of, preferred
 from shared.wire.messages import VERSION, ViewUpdate
@@ -142,7 +142,7 @@ class Ownership:
 class AgentRegistry:
     """Views by agent id."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.ownership = Ownership(state.settings.rebalance_share)
         self.views: dict[str, AgentView] = {}
@@ -221,7 +221,7 @@ class AgentRegistry:
     def asked(self, view: AgentView, *, is_offer: bool) -> int:
         """The number of a request that goes to the agent now."""
         self._state.messages += 1
-        view.request = Request(self._state.messages, self._state.now, is_offer)
+        view.request = AgentRequest(self._state.messages, self._state.now, is_offer)
         self._restless[view.record.id] = view
         return view.request.id
 

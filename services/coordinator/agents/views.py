@@ -25,7 +25,7 @@ FEW_NODES = 8
 
 
 @dataclass(slots=True)
-class Request:
+class AgentRequest:
     """The one request in flight to an agent."""
 
     id: int
@@ -63,7 +63,7 @@ class AgentView:
 
     record: AgentRecord
     epoch: int
-    request: Request | None = None
+    request: AgentRequest | None = None
     suspect: bool = False
     retry_at: float = 0.0
     failures: int = 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from services.coordinator.binding.shards import home_of
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.scheduling.shards import Shards
 from shared.wire.messages import Gang, Placement
@@ -26,7 +26,7 @@ Placing = tuple[Placement, Pod]
 
 
 @dataclass(slots=True)
-class Part:
+class PlanPart:
     """What becomes one plan: placements that the binder of ``shard`` commits, and their gangs."""
 
     shard: str
@@ -34,7 +34,7 @@ class Part:
     gangs: list[Gang] = field(default_factory=list)
 
 
-class Kept(NamedTuple):
+class KeptUnits(NamedTuple):
     """Of a plan that has waited for lenders: units that stand, their gangs, and units whose gang does not stand."""
 
     units: set[int]
@@ -42,11 +42,11 @@ class Kept(NamedTuple):
     lost: set[int]
 
 
-def parts_of(state: State, placements: Sequence[Placing], gangs: Iterable[Gang]) -> list[Part]:
+def parts_of(state: CoordinatorState, placements: Sequence[Placing], gangs: Iterable[Gang]) -> list[PlanPart]:
     """The parts of a cycle's placements. What borrows is a part of its own, so that it holds up nobody."""
     shards = state.shards
-    plain: dict[str, Part] = {}
-    parts: list[Part] = []
+    plain: dict[str, PlanPart] = {}
+    parts: list[PlanPart] = []
     members: dict[int, list[Placing]] = {}
     gang_of = {unit: gang for gang in gangs for unit in gang.members}
     for one in placements:
@@ -54,19 +54,19 @@ def parts_of(state: State, placements: Sequence[Placing], gangs: Iterable[Gang])
         if gang is not None:
             members.setdefault(gang.unit, []).append(one)
         else:
-            _add(parts, plain, shards, Part(_committer(state, one), [one]))
+            _add(parts, plain, shards, PlanPart(_committer(state, one), [one]))
     for gang in {gang.unit: gang for gang in gang_of.values()}.values():
         each = members[gang.unit]
-        _add(parts, plain, shards, Part(_committer(state, each[0]), each, [gang]))
+        _add(parts, plain, shards, PlanPart(_committer(state, each[0]), each, [gang]))
     return parts
 
 
-def _committer(state: State, one: Placing) -> str:
+def _committer(state: CoordinatorState, one: Placing) -> str:
     placement, pod = one
     return home_of(state, pod.group) if pod.group else state.shards.of(placement.node)
 
 
-def _add(parts: list[Part], plain: dict[str, Part], shards: Shards, part: Part) -> None:
+def _add(parts: list[PlanPart], plain: dict[str, PlanPart], shards: Shards, part: PlanPart) -> None:
     if any(shards.of(placement.node) != part.shard for placement, _ in part.each):
         part.each = [(_exact(shards, part.shard, placement), pod) for placement, pod in part.each]
         parts.append(part)
@@ -94,7 +94,7 @@ def to_borrow(shards: Shards, shard: str, placements: Iterable[Placement]) -> di
     return wanted
 
 
-def kept(gangs: Sequence[Gang], stand: Mapping[int, bool]) -> Kept:
+def kept(gangs: Sequence[Gang], stand: Mapping[int, bool]) -> KeptUnits:
     """What is left of a plan. ``stand``: by unit, whether it has its room still; a gang stands with its minimum."""
     units = {unit for unit, stands in stand.items() if stands}
     left, lost = [], set[int]()
@@ -104,4 +104,4 @@ def kept(gangs: Sequence[Gang], stand: Mapping[int, bool]) -> Kept:
             left.append(replace(gang, members=members))
         else:
             lost.update(members)
-    return Kept(units - lost, left, lost)
+    return KeptUnits(units - lost, left, lost)

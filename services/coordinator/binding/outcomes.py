@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from services.coordinator.binding.borrowing import kept
-from services.coordinator.binding.plans import Ledger, OpenPlan, Placed
+from services.coordinator.binding.plans import Ledger, OpenPlan, PodOnItsWay
 from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.core.intake import PodIntake
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.unblocking import give_way
@@ -50,7 +50,7 @@ class Outcomes:
     """Applies results to cache, queue and ledger."""
 
     def __init__(
-        self, state: State, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
+        self, state: CoordinatorState, ledger: Ledger, pods: PodIntake, takeover: Takeover, failures: FailureHandler,
         nominations: Nominations, giving_way: GivingWay,
     ) -> None:  # fmt: skip
         self._state = state
@@ -227,7 +227,7 @@ class Outcomes:
         if opened is not None:
             self._borrowed(opened)
 
-    def _not_lent(self, placed: Placed, result: PlacementResult, open_plan: OpenPlan) -> None:
+    def _not_lent(self, placed: PodOnItsWay, result: PlacementResult, open_plan: OpenPlan) -> None:
         """The unit has no room there: it is given back, unless it turns out to be bound."""
         placed.plan_id = open_plan.plan.plan_id
         if result.outcome in (Outcome.LENT, Outcome.UNRESOLVED):
@@ -239,7 +239,7 @@ class Outcomes:
     def _borrowed(self, opened: OpenPlan) -> None:
         """All lenders have answered: what stands goes to the binder, whole gangs or nothing of them."""
         plan, shards, groups = opened.plan, self._state.shards, self._state.groups
-        waiting: dict[int, Placed] = {}
+        waiting: dict[int, PodOnItsWay] = {}
         for placement in plan.placements:
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
@@ -300,7 +300,7 @@ class Outcomes:
             self._pods.release(event.uid)
             self._pods.seen(pod)
 
-    def _apply(self, placed: Placed, result: PlacementResult) -> None:
+    def _apply(self, placed: PodOnItsWay, result: PlacementResult) -> None:
         stats, uid = self._state.stats, placed.placement.uid
         placed.answered = True
         placed.since = self._state.now
@@ -337,7 +337,7 @@ class Outcomes:
             if placed is not None and placed.plan_id == plan.plan_id and placed.unresolved:
                 self._ledger.ask_later(placement.uid)
 
-    def _account(self, placed: Placed, node: str) -> None:
+    def _account(self, placed: PodOnItsWay, node: str) -> None:
         """Count the pod where the binder says it is; the watch confirms it."""
         if placed.pod.group:
             self._state.groups.land(placed.placement.uid, node)
@@ -345,7 +345,7 @@ class Outcomes:
             self._pods.release(placed.placement.uid)
             self._state.cluster.assume(placed.pod, node, self._state.now)
 
-    def _give_back(self, placed: Placed, reason: str, *, failed: bool, told: bool | None = True) -> None:
+    def _give_back(self, placed: PodOnItsWay, reason: str, *, failed: bool, told: bool | None = True) -> None:
         """``told``: by a binder's word; else an intent of it may be open yet. None: of this plan there is none, which
         says nothing of those before."""
         uid, pod = placed.placement.uid, placed.pod

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.coordinator.binding.borrowing import Part, Placing, parts_of, to_borrow
+from services.coordinator.binding.borrowing import Placing, PlanPart, parts_of, to_borrow
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
@@ -58,7 +58,7 @@ plan holds a connection until its last one has its end."""
 
 
 @dataclass(slots=True)
-class Placed:
+class PodOnItsWay:
     """A pod on its way to a node. ``since``: when it was planned or last looked up."""
 
     placement: Placement
@@ -113,12 +113,12 @@ class OpenPlan:
 class Ledger:
     """Open plans by plan_id, and placements by pod uid."""
 
-    state: State
+    state: CoordinatorState
     reporter: StatusReporter
     binders: dict[str, BinderChanged] = field(default_factory=dict)
     """Who leads each shard's, by shard; it is not here, or has no URL, where nobody does."""
     plans: dict[int, OpenPlan] = field(default_factory=dict)
-    placed: dict[str, Placed] = field(default_factory=dict)
+    placed: dict[str, PodOnItsWay] = field(default_factory=dict)
     _later: dict[str, str] = field(default_factory=dict)
     """Units whose end is to be asked for, and of whose binders: their shard."""
     _plan_ids: int = 0
@@ -155,7 +155,7 @@ class Ledger:
             loan = self.placed[uid].loan if again else None
             if loan is not None:
                 plan.loans.append(loan)
-            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now, gang=gang, shard=shard, loan=loan)
+            self.placed[uid] = PodOnItsWay(placement, pod, plan.plan_id, state.now, gang=gang, shard=shard, loan=loan)
             if pod.group:
                 state.groups.send_away(uid)
             if uid in self.reporter.notices:
@@ -223,7 +223,7 @@ class Ledger:
         """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
         volume, and a request each would take all the room and all the connections from those that wait for nothing."""
         asked = self._askable()
-        parts: dict[str, Part] = {}
+        parts: dict[str, PlanPart] = {}
         gangs: dict[int, Gang] = {}
         for uid in asked:
             del self._later[uid]
@@ -233,7 +233,7 @@ class Ledger:
             placement = placed.placement
             if entry is not None:
                 placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
-            parts.setdefault(placed.shard, Part(placed.shard)).each.append((placement, placed.pod))
+            parts.setdefault(placed.shard, PlanPart(placed.shard)).each.append((placement, placed.pod))
             if placed.gang is not None:  # a binder that knows nothing of it must not place its members one by one
                 members = gangs[placed.gang.unit].members if placed.gang.unit in gangs else []
                 gangs[placed.gang.unit] = msgspec.structs.replace(placed.gang, members=[*members, placement.unit])

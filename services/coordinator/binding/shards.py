@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -29,7 +29,7 @@ TOGETHER = "*"
 """All shards together, where a shard is named; no shard has that name."""
 
 
-def confined(state: State, pod: Pod) -> Pod:
+def confined(state: CoordinatorState, pod: Pod) -> Pod:
     """The member of a group, kept in the group's home unless that spans."""
     return _in_shard(pod, _way_of(state, pod.group)) if state.shards.several else pod
 
@@ -39,13 +39,13 @@ def labelled(shards: Shards, node: Node) -> Node:
     return replace(node, labels={**node.labels, SHARD_LABEL: shards.of(node.name)}) if shards.several else node
 
 
-def home_of(state: State, key: str) -> str:
+def home_of(state: CoordinatorState, key: str) -> str:
     """The shard whose binder commits the group."""
     members = state.groups.members.get(key)
     return (members.home if members is not None else "") or state.shards.of(key)
 
 
-def ways(state: State, key: str, pods: Sequence[Pod]) -> list[tuple[str, list[Pod]]]:
+def ways(state: CoordinatorState, key: str, pods: Sequence[Pod]) -> list[tuple[str, list[Pod]]]:
     """Where the group may go, best first: a shard, or ``TOGETHER``, and ``pods`` as they would be there.
 
     One where there is no choice: there is one shard, or room is being made for it where it is.
@@ -58,12 +58,12 @@ def ways(state: State, key: str, pods: Sequence[Pod]) -> list[tuple[str, list[Po
     return [(way, [_in_shard(pod, way) for pod in pods]) for way in (home, *others, TOGETHER)]
 
 
-def goes(state: State, key: str, way: str) -> bool:
+def goes(state: CoordinatorState, key: str, way: str) -> bool:
     """Whether the group's members are as they are to be for this way."""
     return not state.shards.several or _way_of(state, key) == way
 
 
-def go(state: State, key: str, way: str) -> None:
+def go(state: CoordinatorState, key: str, way: str) -> None:
     """From now on the group is confined to this shard, its home, or (``TOGETHER``) to none."""
     members = state.groups.members[key]
     members.spans = way == TOGETHER
@@ -76,7 +76,7 @@ def go(state: State, key: str, way: str) -> None:
     state.log("group_moved", group=key, shard=home_of(state, key), spans=members.spans)
 
 
-def widen(state: State, pod: Pod) -> bool:
+def widen(state: CoordinatorState, pod: Pod) -> bool:
     """A lone member finds no node. True: its group was confined, and is not any more, so it is to be tried again."""
     key = pod.group
     if not key or not state.shards.several or pod.nominated_node or _way_of(state, key) == TOGETHER:
@@ -87,7 +87,7 @@ def widen(state: State, pod: Pod) -> bool:
     return True
 
 
-def _way_of(state: State, key: str) -> str:
+def _way_of(state: CoordinatorState, key: str) -> str:
     members = state.groups.members.get(key)
     return TOGETHER if members is not None and members.spans else home_of(state, key)
 

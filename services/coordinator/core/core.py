@@ -45,11 +45,11 @@ from services.coordinator.core.events import (
 from services.coordinator.core.instructions import Instruction, SetTimer
 from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
-from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
+from services.coordinator.core.state import WORK_PER_TURN, CoordinatorState, CoreSettings
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.core.validate import validate
-from services.coordinator.cycle.cycle import Cycle, Parts
+from services.coordinator.cycle.cycle import Cycle, UnplacedParts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.unblocking import leave_idle, look_again
@@ -72,7 +72,7 @@ from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
-from shared.model.pod_group import Source, group_key
+from shared.model.pod_group import GroupSource, group_key
 from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import ClusterEvent, Place
@@ -110,7 +110,7 @@ class Core:
         epoch: float | None = None,
     ) -> None:
         """``epoch``: seconds since 1970 at which the clock that ``handle`` is told stood at 0."""
-        self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng, shards or Shards())
+        self.state = CoordinatorState(term, scheduler_name, policy, settings or CoreSettings(), rng, shards or Shards())
         state = self.state
         state.epoch = epoch
         self.registry = AgentRegistry(state)
@@ -147,7 +147,7 @@ class Core:
         )
         reclaimer = Reclaimer(state, self.ledger, self.nominations)
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
-        parts = Parts(self.failures, self.together, self.requeuer)
+        parts = UnplacedParts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.sampling, self.ledger, parts)
         self.outcomes = Outcomes(
             state, self.ledger, self.pods, self.takeover, self.failures, self.nominations, self.giving_way
@@ -240,7 +240,7 @@ class Core:
                 elif event.kind == DEVICE_CLASSES:
                     self.pods.classes_changed()
                 elif event.kind == POD_GROUPS:
-                    self.pods.try_awaiting(group_key(Source.NATIVE, *event.key.split("/", 1)))
+                    self.pods.try_awaiting(group_key(GroupSource.NATIVE, *event.key.split("/", 1)))
             case Listed():
                 self.takeover.listed(event.kind)
                 if event.kind == CLAIMS and not event.served:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue, QueueStatus
-from shared.policy.rollout.rollout import Change
+from shared.policy.rollout.rollout import PointerChange
 from shared.turns import Log, Stop
 from shared.wire.messages import Offer, Plan, ViewUpdate
 from shared.wire.records import PolicyWindow
@@ -155,7 +155,7 @@ class PublishPartition(Struct, frozen=True):
 class WritePointer(Struct, frozen=True):
     """Write the policy pointer under the term if it is still what the change starts from; the watch tells what is."""
 
-    change: Change
+    change: PointerChange
 
 
 class KeepWindow(Struct, frozen=True):

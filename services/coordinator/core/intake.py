@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.binding.shards import confined, labelled
-from services.coordinator.core.state import State, Unwell
+from services.coordinator.core.state import CoordinatorState, Unwell
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import FREED, Requeuer
@@ -57,7 +57,8 @@ class PodIntake:
     """Pods into accounting and queue."""
 
     def __init__(
-        self, state: State, ledger: Ledger, takeover: Takeover, failures: FailureHandler, preemptor: Preemptor,
+        self, state: CoordinatorState, ledger: Ledger, takeover: Takeover, failures: FailureHandler,
+        preemptor: Preemptor,
         requeuer: Requeuer, giving_way: GivingWay,
     ) -> None:  # fmt: skip
         self._state = state
@@ -322,7 +323,7 @@ class ClusterIntake:
     """Nodes, and the objects that rules read beside them."""
 
     def __init__(
-        self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds, giving_way: GivingWay,
+        self, state: CoordinatorState, registry: AgentRegistry, requeuer: Requeuer, holds: Holds, giving_way: GivingWay,
         forget_readings: Callable[[str], None],
         node_joined: Callable[[str], None],
     ) -> None:  # fmt: skip

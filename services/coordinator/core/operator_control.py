@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.intake import ClusterIntake
-from services.coordinator.core.state import Agenda, CoreSettings, State
+from services.coordinator.core.state import Agenda, CoordinatorState, CoreSettings
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 
 
 class OperatorControl:
     """Applies ``ControlSeen``. ``number``: of the settings in force, 0 for those the process was started with."""
 
-    def __init__(self, state: State, intake: ClusterIntake, evaluation: RolloutEvaluation) -> None:
+    def __init__(self, state: CoordinatorState, intake: ClusterIntake, evaluation: RolloutEvaluation) -> None:
         self._state = state
         self._intake = intake
         self._evaluation = evaluation

@@ -1,7 +1,7 @@
 """What the parts of the core share: the accounting, the queue, the numbers, and the list of instructions.
 
-One term of leadership is one ``State``: a new leader begins with an empty one, because nothing in memory is trusted
-across terms (ADR 0058). It holds; the parts beside it decide.
+One term of leadership is one ``CoordinatorState``: a new leader begins with an empty one, because nothing in memory is
+trusted across terms (ADR 0058). It holds; the parts beside it decide.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction
 from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.groups.domains import DomainKeeper
-from services.coordinator.preemption.evictions import Evicted
+from services.coordinator.preemption.evictions import LastEvictions
 from shared.model.node import Condition
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.places import Place
@@ -59,7 +59,7 @@ class CoreSettings:
 
     trust_zones: bool = False
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
-    profile: Profile = DEFAULT
+    profile: SchedulingProfile = DEFAULT
     """Which filters judge and which scores are added; does not change during a term."""
     profiles: Profiles = DEFAULT_ALONE
     """Which schedulerNames are served beside the mesh's own, and by what their pods are judged; nor do these."""
@@ -190,7 +190,7 @@ class Agenda:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GatedPod:
     """A pod with scheduling gates, or without the claims that it names. ``number``: the how manieth that was seen;
     ``since``: then; ``lacks``: what is the matter with its claims."""
 
@@ -201,7 +201,7 @@ class Gated:
 
 
 @dataclass(slots=True)
-class State:
+class CoordinatorState:
     """One term's shared state. ``now``: seconds of the clock at the event being handled."""
 
     term: int
@@ -226,7 +226,7 @@ class State:
     totals_version: int = 0
     """Counts the same, and changes of how much they lend."""
     domains: DomainKeeper = field(init=False)
-    gated: dict[str, Gated] = field(default_factory=dict)
+    gated: dict[str, GatedPod] = field(default_factory=dict)
     """Our pods that are not tried because of their scheduling gates, or since claims of theirs are not there, by uid,
     in the order in which they were seen."""
     gated_seen: int = 0
@@ -257,7 +257,7 @@ class State:
     """Our pods that cannot be read or ask for what is not supported, by uid; since when."""
     stats: Stats = field(default_factory=Stats)
     recent: Recent = field(default_factory=Recent)
-    evicted: Evicted = field(default_factory=Evicted)
+    evicted: LastEvictions = field(default_factory=LastEvictions)
     out: list[Instruction] = field(default_factory=list)
     """What the shell is asked for."""
     now: float = 0.0
@@ -304,7 +304,7 @@ class State:
         before = self.gated.get(pod.uid)
         self.gated_seen += before is None
         number, since = (self.gated_seen, self.now) if before is None else (before.number, before.since)
-        self.gated[pod.uid] = Gated(pod, since, number, lacks)
+        self.gated[pod.uid] = GatedPod(pod, since, number, lacks)
 
     @property
     def gated_count(self) -> int:

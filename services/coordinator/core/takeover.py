@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from services.coordinator.core.events import IntentRecord
 from services.coordinator.core.instructions import FetchPod
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 
 REQUIRED = frozenset({"pods", "nodes", "intents", "agents", "control"})
@@ -26,7 +26,7 @@ ASK_AGAIN_S = 2.0
 class Takeover:
     """Gate before the first offer, and the pods of inherited intents."""
 
-    def __init__(self, state: State, kinds: Collection[str] = ()) -> None:
+    def __init__(self, state: CoordinatorState, kinds: Collection[str] = ()) -> None:
         self._state = state
         self._missing = set(REQUIRED)
         self._kinds = set(kinds)

@@ -7,8 +7,8 @@ that a unit gets is judged anew (``assign.py``).
 
     compared classes (nothing counted: both policies are asked about the nodes as they are)  then the others
 
-Nothing is counted for members of pod groups: where they go was found before (``Outlook.nodes``), and a node that is
-counted to the wrong one of them would be missing for the right one.
+Nothing is counted for members of pod groups: where they go was found before (``GroupOutlook.nodes``), and a node that
+is counted to the wrong one of them would be missing for the right one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from services.coordinator.agents.views import AgentView
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.candidates import scored_here
 from services.coordinator.cycle.classes import OfferedClass
 from shared.scheduling.cycle.scoring import norms_of
@@ -47,7 +47,7 @@ class Asking:
     the candidate, by their names."""
 
     def __init__(
-        self, state: State, classes: dict[int, OfferedClass], agents: int, idle: Sequence[AgentView],
+        self, state: CoordinatorState, classes: dict[int, OfferedClass], agents: int, idle: Sequence[AgentView],
         compared: Collection[int], *, together: bool, policies: tuple[str, str],
     ) -> None:  # fmt: skip
         self._state = state

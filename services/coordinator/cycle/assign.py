@@ -23,8 +23,8 @@ from msgspec import Struct
 from msgspec.structs import replace as replace_fields
 
 from services.coordinator.core.decisions import Considered
-from services.coordinator.core.state import State
-from services.coordinator.cycle.candidates import Candidates, Head, head_of
+from services.coordinator.core.state import CoordinatorState
+from services.coordinator.cycle.candidates import AnsweredNode, Candidates, head_of
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.constraints import PodClass
@@ -65,7 +65,7 @@ class PlainSeats:
     work = 1
 
     def __init__(
-        self, state: State, conflicts: ConflictTracker, pod_class: PodClass, lists: Sequence[AgentAnswers]
+        self, state: CoordinatorState, conflicts: ConflictTracker, pod_class: PodClass, lists: Sequence[AgentAnswers]
     ) -> None:
         self._state = state
         self._conflicts = conflicts
@@ -133,7 +133,7 @@ class PlainSeats:
         self._allowed = self._state.feasibility.static_verdict(self._pod_class).mask
 
 
-def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: Head) -> bool:
+def _takes(state: CoordinatorState, pod_class: PodClass, allowed: BoolArray, head: AnsweredNode) -> bool:
     """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
     table = state.cache.table
     row = table.row_of.get(head.name)
@@ -142,13 +142,13 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: Head) ->
     )
 
 
-def _alternatives(state: State, pod_class: PodClass) -> int:
+def _alternatives(state: CoordinatorState, pod_class: PodClass) -> int:
     """How many next-best nodes the binder may take instead: none where what it does not know may refuse them by then. A
     pod that keeps others away may be assumed there; and it hears of no latency."""
     return 0 if state.cluster.index.anti_affinity or pod_class.latency_strict else state.settings.extra_candidates
 
 
-def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
+def _assume(state: CoordinatorState, unit: Unit, answer: Answer, node: str) -> None:
     state.stats.stale_answers += answer.generation < int(state.cache.table.generation[answer.slot])
     state.stats.all_rejected += not answer.accept
     state.cluster.assume(unit.pod, node, state.now)
@@ -163,7 +163,7 @@ class Merged:
     def __init__(self, lists: Sequence[AgentAnswers], rng: Random) -> None:
         self._lists = lists
         self._rng = rng
-        self._seen: list[Head] = []
+        self._seen: list[AnsweredNode] = []
         self.dry_at: int | None = None
         # Scores of several policies (one agent has changed over, or fallen back, before another) do not compare: one
         # counts to hundreds, one hardly to 1. Then only each list's own order is worth anything.
@@ -172,7 +172,7 @@ class Merged:
         for index in range(len(lists)):
             self._push(index, 0)
 
-    def at(self, place: int) -> Head | None:
+    def at(self, place: int) -> AnsweredNode | None:
         """The head at ``place`` of the merged order."""
         while place >= len(self._seen):
             if not self._heap:
@@ -217,7 +217,9 @@ class RejudgedSeats:
 
     work = 2
 
-    def __init__(self, state: State, conflicts: ConflictTracker, pod_class: PodClass, candidates: Candidates) -> None:
+    def __init__(
+        self, state: CoordinatorState, conflicts: ConflictTracker, pod_class: PodClass, candidates: Candidates
+    ) -> None:
         self._state = state
         self._conflicts = conflicts
         self._pod_class = pod_class
@@ -262,12 +264,14 @@ class RejudgedSeats:
         return self._choices
 
 
-def _looked_at(state: State) -> int:
+def _looked_at(state: CoordinatorState) -> int:
     """So many of the next best are enough for a choice."""
     return max(MAX_CONSIDERED, state.settings.extra_candidates + len(state.drained))
 
 
-def _judged_choice(state: State, unit: Unit, chosen: Head, others: Sequence[Head], wanted: int) -> Choice:
+def _judged_choice(
+    state: CoordinatorState, unit: Unit, chosen: AnsweredNode, others: Sequence[AnsweredNode], wanted: int
+) -> Choice:
     """``others``: the next best, of which so many may be taken instead."""
     next_best = tuple(o.name for o in others if o.name not in state.drained)[:wanted] if wanted else ()
     considered = tuple(head.considered for head in (chosen, *others[: MAX_CONSIDERED - 1]))
@@ -280,7 +284,9 @@ class GuidedSeats:
     Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
     """
 
-    def __init__(self, state: State, conflicts: ConflictTracker, offered: Guidance, candidates: Candidates) -> None:
+    def __init__(
+        self, state: CoordinatorState, conflicts: ConflictTracker, offered: Guidance, candidates: Candidates
+    ) -> None:
         self._state = state
         self._conflicts = conflicts
         self._offered = offered

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.coordinator.core.decisions import Considered
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.classes import AgentAnswers
 from shared.model.constraints import Norms, PodClass
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
@@ -31,7 +31,7 @@ NEVER = -1
 """The generation of a node that was not scored here yet: what its agent counted there may have come otherwise."""
 
 
-class Head(NamedTuple):
+class AnsweredNode(NamedTuple):
     """An answer, its node's name ("": its slot means nothing any more), and the policy that gave it."""
 
     answer: Answer
@@ -40,10 +40,10 @@ class Head(NamedTuple):
     considered: Considered
 
 
-def head_of(found: AgentAnswers, place: int) -> Head:
+def head_of(found: AgentAnswers, place: int) -> AnsweredNode:
     """The answer at ``place`` of a list."""
     answer, name = found.answers[place], found.names[place]
-    return Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
+    return AnsweredNode(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
 
 
 def scored_here(name: str, scores: tuple[Score, ...]) -> bool:
@@ -71,7 +71,7 @@ class Candidates:
     beyond its end is worth no more than that."""
 
     def __init__(
-        self, state: State, pod_class: PodClass, norms: Norms, lists: Sequence[AgentAnswers],
+        self, state: CoordinatorState, pod_class: PodClass, norms: Norms, lists: Sequence[AgentAnswers],
         added: IntArray | None = None,
     ) -> None:  # fmt: skip
         self._state = state
@@ -108,7 +108,7 @@ class Candidates:
     def __len__(self) -> int:
         return len(self._heads)
 
-    def head(self, at: int) -> Head:
+    def head(self, at: int) -> AnsweredNode:
         """The answer about a node, as it stands now."""
         return head_of(*self._said(at))
 

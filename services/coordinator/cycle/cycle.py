@@ -22,7 +22,7 @@ from services.coordinator.agents.views import AgentView
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.asking import Asking
 from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import AgentAnswers, KnownClass, OfferedClass
@@ -31,7 +31,7 @@ from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.placing import OpenCycle, Placer
 from services.coordinator.cycle.promising import Promising
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.cycle.taking import Taken, Taker
+from services.coordinator.cycle.taking import TakenUnits, Taker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import Variants, judged_by
@@ -54,7 +54,7 @@ SLOT_S = 0.0005
 """And so much longer for each slot that an agent is asked for: one names thousands of a large gang's in a second."""
 
 
-class Parts(Struct, frozen=True):
+class UnplacedParts(Struct, frozen=True):
     """What units go to that a cycle did not place: lone pods, pod groups, and what they were roused for."""
 
     failures: FailureHandler
@@ -68,12 +68,12 @@ class Cycle:
 
     def __init__(
         self,
-        state: State,
+        state: CoordinatorState,
         registry: AgentRegistry,
         variants: Variants,
         sampling: Sampling,
         ledger: Ledger,
-        parts: Parts,
+        parts: UnplacedParts,
     ) -> None:
         self._state = state
         self._registry = registry
@@ -173,7 +173,7 @@ class Cycle:
             return lambda known, pod_class: True  # noqa: ARG005
         return lambda known, pod_class: known.for_all or not dispatcher.able(pod_class, agents, idle).any()
 
-    def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
+    def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: TakenUnits) -> None:
         """Ask the idle ones of the agents that own nodes, or the most promising, for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.coordinator.agents.views import AgentView
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import OfferedClass
 from shared.model.constraints import PodClass
@@ -49,7 +49,7 @@ class Dispatch(StrEnum):
 class Dispatcher:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._turn = 0
         self._signature: tuple[tuple[str, int, int], ...] = ()

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from services.coordinator.binding.shards import widen
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.unblocking import unblock
@@ -40,7 +40,7 @@ class _Race:
 class ConflictTracker:
     """Races that units lost, by pod uid. Entries end when the pod is placed or gone, or backs off."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.races: dict[str, _Race] = {}
 
@@ -83,7 +83,9 @@ class ConflictTracker:
 class FailureHandler:
     """Gives units back to the queue, with their reason."""
 
-    def __init__(self, state: State, reporter: StatusReporter, preemptor: Preemptor, requeuer: Requeuer) -> None:
+    def __init__(
+        self, state: CoordinatorState, reporter: StatusReporter, preemptor: Preemptor, requeuer: Requeuer
+    ) -> None:
         self._state = state
         self._reporter = reporter
         self._preemptor = preemptor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
@@ -41,7 +41,7 @@ ROUSED_AT_ONCE = 16
 class GangRouser:
     """One term's."""
 
-    def __init__(self, state: State, nominations: Nominations, preemptor: GroupPreemptor) -> None:
+    def __init__(self, state: CoordinatorState, nominations: Nominations, preemptor: GroupPreemptor) -> None:
         self._state = state
         self._nominations = nominations
         self._preemptor = preemptor
@@ -112,7 +112,7 @@ class GangRouser:
         return places - others >= state.groups.lacking(pod.group)
 
 
-def places_left(state: State, pod: Pod, row: int, free: Room, taken: Mapping[str, int]) -> int:
+def places_left(state: CoordinatorState, pod: Pod, row: int, free: Room, taken: Mapping[str, int]) -> int:
     """For how many such pods the row has room, by amounts. ``taken``: what others of that room will take."""
     table, places = state.cache.table, free(PODS) - taken.get(PODS, 0)
     for name, amount in pod.pod_class.requests:
@@ -124,7 +124,7 @@ def places_left(state: State, pod: Pod, row: int, free: Room, taken: Mapping[str
     return places
 
 
-def taking_nodes(state: State, pod: Pod, guidance: Guidance | None) -> BoolArray:
+def taking_nodes(state: CoordinatorState, pod: Pod, guidance: Guidance | None) -> BoolArray:
     """``[rows]``: the nodes that take the pod now."""
     mask = guidance.mask if guidance is not None else None
     return state.feasibility.of(pod.pod_class).mask if mask is None else mask

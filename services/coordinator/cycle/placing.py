@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.core.decisions import PastDecision
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.assign import Choice, GuidedSeats, Mark, PlainSeats, RejudgedSeats, Seats
 from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.classes import OfferedClass
@@ -32,7 +32,7 @@ from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.pod_groups import Standing
+from shared.scheduling.pod_groups import GroupStanding
 from shared.wire.messages import Gang, Placement
 
 OPENED = 4
@@ -97,7 +97,7 @@ class Placer:
     """One term's."""
 
     def __init__(
-        self, state: State, registry: AgentRegistry, failures: FailureHandler, together: GroupFailures,
+        self, state: CoordinatorState, registry: AgentRegistry, failures: FailureHandler, together: GroupFailures,
         requeuer: Requeuer,
     ) -> None:  # fmt: skip
         self._state = state
@@ -211,7 +211,7 @@ class Placer:
     ) -> Iterator[int]:
         """Place at least so many members as the group lacks by now, or none."""
         groups = self._state.groups
-        if groups.standing(item.key)[0] is Standing.GATED:
+        if groups.standing(item.key)[0] is GroupStanding.GATED:
             self._together.retry(item.key)  # its object went, or its minimum rose: it is gated now
             return
         lacking, left = groups.lacking(item.key), len(item.units)
@@ -227,7 +227,7 @@ class Placer:
                 taken.append(unit)
             yield every[number].work
         # turns may have passed: the group, and each member, as they are now
-        gated, lacking = groups.standing(item.key)[0] is Standing.GATED, groups.lacking(item.key)
+        gated, lacking = groups.standing(item.key)[0] is GroupStanding.GATED, groups.lacking(item.key)
         kept = [unit for unit in taken if self._same(unit)]
         if kept and len(kept) >= lacking and not gated:
             if len(kept) < len(taken):
@@ -275,7 +275,7 @@ class Placer:
     def _alone(self, unit: Unit) -> bool:
         """Whether the pod goes without others: its group may have lost its minimum since it was offered."""
         key = unit.pod.group
-        return not key or self._state.groups.standing(key)[0] is Standing.ALONE
+        return not key or self._state.groups.standing(key)[0] is GroupStanding.ALONE
 
     def _try_again(self, unit: Unit) -> None:
         """A lone pod that is not judged now; it may be gone."""

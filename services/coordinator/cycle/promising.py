@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import AgentAnswers, OfferedClass
 from services.coordinator.cycle.placing import OpenCycle
@@ -93,7 +93,7 @@ class _Said:
 class Promising:
     """One term's."""
 
-    def __init__(self, state: State, registry: AgentRegistry, variants: Variants) -> None:
+    def __init__(self, state: CoordinatorState, registry: AgentRegistry, variants: Variants) -> None:
         self._state = state
         self._registry = registry
         self._variants = variants

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import Struct
 
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from services.coordinator.cycle.concerned import concerns
 from services.coordinator.cycle.gang_rousing import (
     JUDGED_IN_FULL,
@@ -93,7 +93,7 @@ NOBODY = ""
 class Requeuer:
     """One term's. The marks are cheap; ``step`` does the work."""
 
-    def __init__(self, state: State, preemptor: Preemptor, groups: GroupPreemptor) -> None:
+    def __init__(self, state: CoordinatorState, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
         self._preemptor = preemptor
         self._gangs = GangRouser(state, preemptor.nominations, groups)

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, MAX_ROUND_BYTES, Classes, KnownClass, OfferedClass
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.groups.failures import Examination, GroupFailures, Outlook
+from services.coordinator.groups.failures import Examination, GroupFailures, GroupOutlook
 from services.coordinator.reservations.seats import ReservedSeats
 from services.coordinator.rollout.variants import Variants
 from shared.model.constraints import PodClass
@@ -48,7 +48,7 @@ def _never() -> bool:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenUnits:
     """What one cycle asks about. ``class_of`` by unit number; ``order``: the units in queue order, where some of them
     are placed together."""
 
@@ -94,7 +94,9 @@ class _Judged:
 class Taker:
     """One term's. ``units``: the last unit number given."""
 
-    def __init__(self, state: State, variants: Variants, failures: FailureHandler, together: GroupFailures) -> None:
+    def __init__(
+        self, state: CoordinatorState, variants: Variants, failures: FailureHandler, together: GroupFailures
+    ) -> None:
         self._state = state
         self._variants = variants
         self._failures = failures
@@ -113,9 +115,9 @@ class Taker:
     def take(
         self, sole: Callable[[PodClass], bool] | None = None,
         apart: Callable[[KnownClass, PodClass], bool] | None = None,
-    ) -> Taken:  # fmt: skip
-        """The units of the next cycle. ``sole``, ``apart``: as ``Taken``'s."""
-        state, taken = self._state, Taken(sole=sole, apart=apart)
+    ) -> TakenUnits:  # fmt: skip
+        """The units of the next cycle. ``sole``, ``apart``: as ``TakenUnits``'s."""
+        state, taken = self._state, TakenUnits(sole=sole, apart=apart)
         if self.examination is not None and not self._go_on(self.examination, taken):
             return taken
         while len(taken.class_of) < state.settings.batch_units:
@@ -144,7 +146,7 @@ class Taker:
             self._together.retry(self.examination.key)
             self.examination = None
 
-    def _go_on(self, examination: Examination, taken: Taken) -> bool:
+    def _go_on(self, examination: Examination, taken: TakenUnits) -> bool:
         """With a group that an earlier turn took."""
         if examination.stands:
             return self._take_together(list(examination.pods), taken)
@@ -152,7 +154,7 @@ class Taker:
         taken.cut_short = True
         return False
 
-    def _take_alone(self, pod: Pod, taken: Taken) -> bool:
+    def _take_alone(self, pod: Pod, taken: TakenUnits) -> bool:
         """False: it waits for the next offer, this one is full."""
         state, constraints = self._state, self._state.constraints
         self.units += 1
@@ -196,13 +198,13 @@ class Taker:
         taken.order.append(unit)
         return True
 
-    def _hold_up(self, pod: Pod, taken: Taken) -> bool:
+    def _hold_up(self, pod: Pod, taken: TakenUnits) -> bool:
         """It must be asked of all."""
         taken.held_up = True
         self._state.queue.retry(pod.uid, self._state.now, failed=False)
         return False
 
-    def _take_together(self, pods: list[Pod], taken: Taken) -> bool:
+    def _take_together(self, pods: list[Pod], taken: TakenUnits) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
         state, key = self._state, pods[0].group
         examination = self.examination or self._together.examine(key, pods)
@@ -248,7 +250,7 @@ class Taker:
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
         return _Judged(self.classes.of(pod.pod_class, key), template, candidate, looks)
 
-    def _judge_members(self, pods: Sequence[Pod], outlook: Outlook) -> list[_Judged]:
+    def _judge_members(self, pods: Sequence[Pod], outlook: GroupOutlook) -> list[_Judged]:
         """Each member's class; of copies once for all, where no policy tells them apart."""
         variants = self._variants
         if outlook.alike and not variants.has_candidate and not variants.looks[False]:
@@ -268,7 +270,7 @@ class Taker:
         judged.rows = rows
         return judged
 
-    def _add(self, unit: Unit, judged: _Judged, taken: Taken) -> bool:
+    def _add(self, unit: Unit, judged: _Judged, taken: TakenUnits) -> bool:
         """Among the units of its class; False: the offer has no room for the class."""
         pod, known = unit.pod, judged.known
         offered = taken.classes.get(known.id)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from services.coordinator.core.instructions import FreeClaim
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.devices import Consumer, DeviceClaim
 from shared.model.pod import Pod
 from shared.scheduling.devices import rule as devices
@@ -22,7 +22,7 @@ from shared.scheduling.places import Place
 TRIED_SOON = frozenset({Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT})
 
 
-def unblock(state: State, pod: Pod, *, fits_nowhere: bool) -> None:
+def unblock(state: CoordinatorState, pod: Pod, *, fits_nowhere: bool) -> None:
     """Free a claim that was given devices on nodes that do not take the pod, if only this pod would use it, or delete
     one that an attempt has left for its extended resources; the pod is tried again when the watch shows it.
     ``fits_nowhere``: no node takes the pod; else that is asked here, for a member of a group may be kept back by its
@@ -47,7 +47,7 @@ def unblock(state: State, pod: Pod, *, fits_nowhere: bool) -> None:
         state.out.append(FreeClaim(left.namespace, left.name, left.uid, pod.uid, left.resource_version, delete=True))
 
 
-def leave(state: State, group: str, pods: Iterable[Pod]) -> bool:
+def leave(state: CoordinatorState, group: str, pods: Iterable[Pod]) -> bool:
     """Give back what a pod group has for all of its members, ``pods`` among them, while none of them stands or is on
     its way; whether there is something. Those that wait are tried with whatever devices are free then: where a claim
     has some already, there may be no room for all."""
@@ -64,7 +64,7 @@ def leave(state: State, group: str, pods: Iterable[Pod]) -> bool:
     return any(freed)
 
 
-def leave_idle(state: State) -> None:
+def leave_idle(state: CoordinatorState) -> None:
     """Give back what the pod groups have of which something changed, where members wait that nobody is about to try
     (too few are there, a Queue holds them back, they are parked), and none stands or is on its way."""
     looked, state.to_leave = state.to_leave, {}
@@ -82,13 +82,13 @@ def leave_idle(state: State) -> None:
                 _free(state, waits, claim, Consumer(group.name, group.uid, group=True))
 
 
-def look_again(state: State) -> None:
+def look_again(state: CoordinatorState) -> None:
     """Once in a while, at every group that has devices: a write may have been lost."""
     state.freed_at.clear()
     state.to_leave.update((key, None) for uid, key in state.claiming.items() if uid in state.sole)
 
 
-def _idle(state: State, group: str) -> Pod | None:
+def _idle(state: CoordinatorState, group: str) -> Pod | None:
     """A member that waits, where nobody is about to try any; None too where another scheduler may."""
     members, entries = state.groups.members.get(group), state.queue.entries
     if members is not None and members.foreign:
@@ -102,7 +102,7 @@ def _idle(state: State, group: str) -> Pod | None:
     return next(chain(waiting.values(), lacking), None)
 
 
-def give_way(state: State, pod: Pod) -> None:
+def give_way(state: CoordinatorState, pod: Pod) -> None:
     """A binder has given the pod back. What its group has serves nobody any more, where it was the last on its way; and
     what was allocated for it, while another claim has a device of that too, is given back where nobody uses it: a
     binder gives back what it wrote itself."""
@@ -112,12 +112,12 @@ def give_way(state: State, pod: Pod) -> None:
             _free(state, pod, claim, user)
 
 
-def _in_use(state: State, group: str) -> bool:
+def _in_use(state: CoordinatorState, group: str) -> bool:
     """Whether a member of the pod group stands, or is on its way, or may be: no binder has said what became of it."""
     return bool(group) and (bool(state.cluster.members.get(group)) or state.groups.in_doubt(group, state.now))
 
 
-def _free(state: State, pod: Pod, claim: DeviceClaim, user: Consumer) -> bool:
+def _free(state: CoordinatorState, pod: Pod, claim: DeviceClaim, user: Consumer) -> bool:
     shown = state.devices.accounts.shown.get(claim.key)
     if shown is None or shown.allocation is None:
         return False  # assumed alone, or written and not shown yet: which version that makes is not known here

@@ -15,9 +15,9 @@ from __future__ import annotations
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
 from services.coordinator.core.instructions import EmitEvent
-from services.coordinator.core.state import State
-from shared.model.pod_group import Broken, PodGroup, group_title
-from shared.scheduling.pod_groups import Members
+from services.coordinator.core.state import CoordinatorState
+from shared.model.pod_group import PodGroup, WhenGangBreaks, group_title
+from shared.scheduling.pod_groups import GroupMembers
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 EVICT_AGAIN_S = 30.0
@@ -27,14 +27,14 @@ EVICT_AGAIN_S = 30.0
 class Breaker:
     """``since``: by group, since when it is broken."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger) -> None:
         self._state = state
         self._ledger = ledger
         self.since: dict[str, float] = {}
         self._due = Due()
         self._paused = False
 
-    def look(self, key: str, members: Members | None) -> None:
+    def look(self, key: str, members: GroupMembers | None) -> None:
         """Something changed in the group, or (None) it has no members any more."""
         group = self._state.groups.group(key)
         if group is None or members is None or not self._state.groups.broken(key):
@@ -60,7 +60,7 @@ class Breaker:
             ends = self.since[key] + timeout_s
             if ends > state.now:
                 self._due.later(key, ends)
-            elif group.broken is Broken.EVICT and not group.deleting:
+            elif group.broken is WhenGangBreaks.EVICT and not group.deleting:
                 self._evict(group, members)
                 self.since[key] = state.now + EVICT_AGAIN_S - timeout_s
                 self._due.later(key, state.now + EVICT_AGAIN_S)
@@ -71,7 +71,7 @@ class Breaker:
         """When a group's time is over."""
         return self._due.next_at() if self._state.paused is None else None
 
-    def _evict(self, group: PodGroup, members: Members) -> None:
+    def _evict(self, group: PodGroup, members: GroupMembers) -> None:
         """Members that run are asked to leave, as their disruption budgets allow."""
         accounts, index = self._state.cache.accounts, self._state.cluster.index
         evictions = []
@@ -86,7 +86,7 @@ class Breaker:
             self._ledger.evict(evictions)
 
 
-def evicted_with_group(state: State, eviction: Eviction, result: EvictionResult) -> bool:
+def evicted_with_group(state: CoordinatorState, eviction: Eviction, result: EvictionResult) -> bool:
     """What became of a member that was to leave since its gang is broken. False: the eviction was for a pod."""
     if eviction.reason != EvictionReason.BROKEN_GANG:
         return False

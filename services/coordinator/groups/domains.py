@@ -23,7 +23,7 @@ NOWHERE = ""
 """No domain holds all members that run."""
 
 
-class Domain(NamedTuple):
+class TopologyDomain(NamedTuple):
     """``value`` of the topology label for members of group ``key``."""
 
     key: str
@@ -39,16 +39,16 @@ class DomainKeeper:
         self._groups = groups
         self.chosen: dict[str, str] = {}
 
-    def of(self, pod: Pod) -> Domain | None:
+    def of(self, pod: Pod) -> TopologyDomain | None:
         """The domain that the pod must go to; None: any."""
         if not pod.group or (group := self._groups.group(pod.group)) is None or group.topology is None:
             return None
         value = self.chosen.get(pod.group)
         if value is None and group.topology.required:
             value = self._occupied(group)
-        return None if value is None else Domain(pod.group, value)
+        return None if value is None else TopologyDomain(pod.group, value)
 
-    def rows(self, domain: Domain) -> BoolArray:
+    def rows(self, domain: TopologyDomain) -> BoolArray:
         """``[rows]``: its nodes."""
         group = self._groups.group(domain.key)
         rows = allowed_rows(self._cluster, group, domain.value) if group is not None else None

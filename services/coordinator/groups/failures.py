@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from services.coordinator.binding.shards import TOGETHER, go, goes, ways
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
@@ -28,7 +28,7 @@ from shared.scheduling.cycle.room import room_for
 from shared.scheduling.groups.placing import Attempt
 from shared.scheduling.groups.trial import PART
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.pod_groups import Standing
+from shared.scheduling.pod_groups import GroupStanding
 from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE
 
 NODES_PER_WORK, MEMBERS_PER_WORK, ATTEMPT = 1_000, 8, 4
@@ -59,7 +59,7 @@ class Shortfall(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class GroupOutlook:
     """What the coordinator's own accounting says of a group. ``pods``: the order in which its minimum is reached;
     ``alike``: they are copies about which only their nodes decide; ``domain``: value of the topology label that holds
     it, None for any; ``nodes``: where exactly, by uid, where the choice is not left to agents; ``short``: why it is not
@@ -78,7 +78,12 @@ class Examination:
     the group (``Requeuer.hold``), and nobody is placed meanwhile."""
 
     def __init__(
-        self, state: State, requeuer: Requeuer, key: str, pods: Sequence[Pod], steps: Generator[int, None, Outlook]
+        self,
+        state: CoordinatorState,
+        requeuer: Requeuer,
+        key: str,
+        pods: Sequence[Pod],
+        steps: Generator[int, None, GroupOutlook],
     ) -> None:
         self.key = key
         self.pods = pods
@@ -92,17 +97,17 @@ class Examination:
     def stands(self) -> bool:
         """Whether the nodes are those it began with, and so are the members."""
         state, groups = self._state, self._state.groups
-        gated = groups.standing(self.key)[0] is Standing.GATED
+        gated = groups.standing(self.key)[0] is GroupStanding.GATED
         return not gated and state.nodes_version == self._nodes_version and all(map(self._same, self.pods))
 
-    def go_on(self, work: int) -> Outlook | None:
+    def go_on(self, work: int) -> GroupOutlook | None:
         """So much of the turn's work of it, and at least one part; None: it is not over."""
         self.work = 0
         try:
             while self.work < work:
                 self.work += 1 + next(self._steps) // TRIED_PER_WORK
         except StopIteration as end:
-            outlook: Outlook = end.value
+            outlook: GroupOutlook = end.value
             self.work += outlook.work
             self.end()
             return outlook
@@ -129,7 +134,7 @@ class GroupFailures:
     """One term's."""
 
     def __init__(
-        self, state: State, conflicts: ConflictTracker, reporter: GroupReporter, requeuer: Requeuer,
+        self, state: CoordinatorState, conflicts: ConflictTracker, reporter: GroupReporter, requeuer: Requeuer,
         preemptor: GroupPreemptor,
     ) -> None:  # fmt: skip
         self._state = state
@@ -144,7 +149,7 @@ class GroupFailures:
         """Begin to find out whether so many of the pods, which are in flight, as the group lacks can be placed."""
         return Examination(self._state, self._requeuer, key, pods, self._examining(key, pods))
 
-    def _examining(self, key: str, pods: Sequence[Pod]) -> Generator[int, None, Outlook]:
+    def _examining(self, key: str, pods: Sequence[Pod]) -> Generator[int, None, GroupOutlook]:
         """Whether so many of the pods as the group lacks can be placed together as things stand.
 
         A gang of copies that only their nodes decide about is counted. Others are tried on a fork of the accounting;
@@ -155,7 +160,7 @@ class GroupFailures:
         exact = key in self._conflicts.races or any(pod.nominated_node for pod in pods)
         group, lacking = state.groups.as_it_stands(key), state.groups.lacking(key)
         if group is None:
-            return Outlook(pods)
+            return GroupOutlook(pods)
         plain = not exact and group.topology is None and self._alike(pods)
         reasons = () if plain else tuple(state.constraints.reasons(pods).items())  # later changes are looked into later
         work = 0
@@ -165,8 +170,8 @@ class GroupFailures:
             work = 1 + len(pods) // (2 * MEMBERS_PER_WORK)
             if plain and self._has_room(moved[0].pod_class, lacking):
                 if goes(state, key, way):
-                    return Outlook(pods, work, alike=True)
-                return Outlook(pods, work, short=Shortfall(lacking, 0, "", frozenset(), way))
+                    return GroupOutlook(pods, work, alike=True)
+                return GroupOutlook(pods, work, short=Shortfall(lacking, 0, "", frozenset(), way))
             attempt = yield from state.domains.attempting(group, moved)
             work = _work_of(attempt, moved)
             if attempt.reached:
@@ -175,12 +180,12 @@ class GroupFailures:
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
             elsewhere, told = way if attempt.reached else "", attempt.reason(lacking)
             short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere, told, reasons)
-            return Outlook(pods, work, short=short)
+            return GroupOutlook(pods, work, short=short)
         if attempt.reordered:
             by_uid = {pod.uid: pod for pod in pods}
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
             pods = [*(by_uid[uid] for uid in attempt.nodes), *others]
-        return Outlook(pods, work, domain=attempt.domain or None, nodes=attempt.nodes if exact else {})
+        return GroupOutlook(pods, work, domain=attempt.domain or None, nodes=attempt.nodes if exact else {})
 
     def _has_room(self, pod_class: PodClass, wanted: int) -> bool:
         """Whether all nodes together have so many places for the class: often there are as many nodes with one."""
@@ -240,7 +245,7 @@ class GroupFailures:
         nodes, where nobody else did. Yields members that were tried."""
         state = self._state
         standing = [state.queue.entries[pod.uid].pod for pod in pods if pod.uid in state.queue.entries]
-        outlook = Outlook(standing)
+        outlook = GroupOutlook(standing)
         if standing:
             examination = self.examine(key, standing)
             while (found := examination.go_on(1)) is None:

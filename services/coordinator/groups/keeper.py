@@ -9,14 +9,14 @@ wait. Members of a gang whose minimum is bound, and of groups that are no gang, 
 from __future__ import annotations
 
 from services.coordinator.core.due import Due
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod_group import MAX_MEMBERS
 from shared.scheduling.groups.quorum import TOO_FEW
 from shared.scheduling.places import Place
-from shared.scheduling.pod_groups import ON_THEIR_WAY, Members, Standing, Touch
+from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupMembers, GroupStanding, Touch
 
 TOLD_AFTER_S, TOLD_AT_LATEST_S = 5.0, 30.0
 """Members of a group that is not complete are told so once no member has come for so long: most groups are complete
@@ -26,7 +26,9 @@ within a second, large ones as soon as all of it is created. One that never ceas
 class GroupKeeper:
     """One term's."""
 
-    def __init__(self, state: State, reporter: GroupReporter, breaker: Breaker, preemptor: GroupPreemptor) -> None:
+    def __init__(
+        self, state: CoordinatorState, reporter: GroupReporter, breaker: Breaker, preemptor: GroupPreemptor
+    ) -> None:
         self._state = state
         self._reporter = reporter
         self._breaker = breaker
@@ -65,7 +67,7 @@ class GroupKeeper:
         times = (self._due.next_at(), self._excuses.next_at(), self._breaker.wake_at())
         return min((at for at in times if at is not None), default=None)
 
-    def _count_anew(self, key: str, members: Members, touch: Touch) -> None:
+    def _count_anew(self, key: str, members: GroupMembers, touch: Touch) -> None:
         """Queues count the members otherwise than before; where the group names another one, they wait there too."""
         state, queue = self._state, self._state.queue
         queue.labelled |= bool(members.pending and state.groups.label(key))
@@ -76,16 +78,16 @@ class GroupKeeper:
         if touch.requeued:
             queue.change_queue(key, members.pending, state.now)
 
-    def _look(self, key: str, members: Members, touch: Touch) -> None:
+    def _look(self, key: str, members: GroupMembers, touch: Touch) -> None:
         state, queue = self._state, self._state.queue
         queued = queue.groups.get(key)
         if queued is not None and queued.place is Place.IN_FLIGHT:
-            members.standing, members.why = Standing.GATED, ON_THEIR_WAY  # all are looked at when it is back
+            members.standing, members.why = GroupStanding.GATED, ON_THEIR_WAY  # all are looked at when it is back
             return
         standing, why = state.groups.standing(key)
         changed = (standing, why) != (members.standing, members.why)
         members.standing, members.why = standing, why
-        if standing is Standing.TOGETHER:
+        if standing is GroupStanding.TOGETHER:
             short = queued is None or len(queued.members) < state.groups.lacking(key)  # those left out are needed now
             uids = list(members.pending if changed or short else touch.uids)
             room = MAX_MEMBERS - (len(queued.members) if queued is not None else 0)
@@ -98,7 +100,7 @@ class GroupKeeper:
         if queued is not None:
             queue.disband(key, state.now, touch.event)
         uids = list(members.pending if changed or queued is not None else touch.uids)
-        if standing is Standing.ALONE:
+        if standing is GroupStanding.ALONE:
             for uid in uids:
                 queue.ungate(uid, state.now, touch.event)
             if changed:
@@ -114,14 +116,14 @@ class GroupKeeper:
             self._due.later(key, state.now + TOLD_AFTER_S)
         self._excuse_later(key, members)
 
-    def _excuse_later(self, key: str, members: Members) -> None:
+    def _excuse_later(self, key: str, members: GroupMembers) -> None:
         """A gang that lacks members, of which some have ended: it is looked at again when nobody comes for a while."""
         if not (members.pending and (members.succeeded or members.failed)) or members.why != TOO_FEW:
             return
         if (at := self._excused_at(key, members)) is not None:
             self._excuses.later(key, max(at, self._state.now))
 
-    def _excused_at(self, key: str, members: Members) -> float | None:
+    def _excused_at(self, key: str, members: GroupMembers) -> float | None:
         """When ended members may stand for those that are missing; None: there are too few of them."""
         missing, since = self._state.groups.missing(key), max(members.since, members.moved)
         if members.succeeded >= missing:
@@ -134,7 +136,7 @@ class GroupKeeper:
         """Nobody came for so long: who is there goes without those that have run. A member that failed may be made
         anew after a pause, so it is waited for longer."""
         state, members = self._state, self._state.groups.members.get(key)
-        if members is None or members.standing is not Standing.GATED or members.why != TOO_FEW:
+        if members is None or members.standing is not GroupStanding.GATED or members.why != TOO_FEW:
             return
         at = self._excused_at(key, members)
         if at is not None and at > state.now:
@@ -146,7 +148,7 @@ class GroupKeeper:
     def _tell(self, key: str) -> None:
         """The members that are gated still, for the reason for which they were so long ago."""
         members, now = self._state.groups.members.get(key), self._state.now
-        if members is None or members.standing is not Standing.GATED:
+        if members is None or members.standing is not GroupStanding.GATED:
             return
         due = members.since + TOLD_AFTER_S
         due = max(due, min(members.moved + TOLD_AFTER_S, members.since + TOLD_AT_LATEST_S))

@@ -30,7 +30,7 @@ LEVELS = (
 """Told and kept as they are."""
 
 
-class History:
+class HealthHistory:
     """Of one term."""
 
     def __init__(self) -> None:

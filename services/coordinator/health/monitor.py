@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from services.coordinator.core.core import Core
-from services.coordinator.health.history import COUNTED, NAN, STEP_S, History
+from services.coordinator.health.history import COUNTED, NAN, STEP_S, HealthHistory
 from services.coordinator.health.pulse import Pulse
-from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
+from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, HealthSignals, HealthVerdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
@@ -49,9 +49,9 @@ class Vitals:
     lost: Callable[[], Sequence[LostWatch]] = tuple
     etcd: Callable[[], EtcdVerdict] = EtcdVerdict
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
-    verdicts: Verdicts = field(default_factory=Verdicts)
-    history: History = field(default_factory=History)
-    signals: Signals = field(default_factory=Signals)
+    verdicts: HealthVerdicts = field(default_factory=HealthVerdicts)
+    history: HealthHistory = field(default_factory=HealthHistory)
+    signals: HealthSignals = field(default_factory=HealthSignals)
     began: str = ""
     _settled_at: float | None = None
     _ended: int = 0
@@ -85,13 +85,13 @@ class Vitals:
         if self.history.due(at := wall.timestamp()):
             self.history.took(at, self._totals(), self._levels(), resource_shares(self.core))
 
-    def _measured(self) -> Signals:
+    def _measured(self) -> HealthSignals:
         core, now = self.core, self.clock()
         state, views, pulse = core.state, core.registry.views, self.pulse
         queued, oldest_s = self.backlog()
         opened = [plan.opened_at for plan in core.ledger.plans.values() if not plan.again]
         standstill_s, lost, etcd = self._standstill(now), self.lost(), self.etcd()
-        return Signals(
+        return HealthSignals(
             at=now,
             led_s=now - (self._settled_at if self._settled_at is not None else now),
             turn_longest_s=pulse.longest_s(now),

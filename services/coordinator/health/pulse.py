@@ -19,7 +19,7 @@ BUSY_S = 10.0
 
 
 @dataclass(slots=True)
-class Slot:
+class PulseSlot:
     """One second. ``turn_s``: the longest turn that ended in it; ``longest_s``: that, or a beat that was later;
     ``took_s``: all of its turns; ``events``: the most that one turn took in."""
 
@@ -35,7 +35,7 @@ class Pulse:
     """Of one term."""
 
     def __init__(self) -> None:
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[PulseSlot] = deque()
 
     def turned(self, now: float, *, took_s: float, waited_s: float, events: int) -> None:
         """A turn ended at ``now``; the first of its ``events`` had waited ``waited_s`` for it."""
@@ -71,13 +71,13 @@ class Pulse:
         """Time spent in turns, as a share of all."""
         return min(1.0, sum(slot.took_s for slot in self._since(now - over_s)) / over_s)
 
-    def _slot(self, now: float) -> Slot:
+    def _slot(self, now: float) -> PulseSlot:
         slots, second = self._slots, int(now)
         if not slots or slots[-1].second < second:
-            slots.append(Slot(second))
+            slots.append(PulseSlot(second))
             while slots[0].second < second - WINDOW_S:
                 slots.popleft()
         return slots[-1]
 
-    def _since(self, begin: float) -> Iterator[Slot]:
+    def _since(self, begin: float) -> Iterator[PulseSlot]:
         return (slot for slot in self._slots if slot.second >= begin)

@@ -38,7 +38,7 @@ FAILOVER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
+class HealthSignals:
     """What is measured of a leader. Ages and times in seconds; 0.0 where there is nothing."""
 
     at: float = 0.0
@@ -103,7 +103,7 @@ class Health(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
-class Rule(Struct, frozen=True):
+class HealthRule(Struct, frozen=True):
     """Above ``degraded`` it is a finding, above ``bad`` a bad one. ``alert`` names the runbook's section too."""
 
     code: str
@@ -111,8 +111,8 @@ class Rule(Struct, frozen=True):
     unit: str
     degraded: float
     bad: float
-    value: Callable[[Signals], float]
-    message: Callable[[Signals], str]
+    value: Callable[[HealthSignals], float]
+    message: Callable[[HealthSignals], str]
     remedy: str
     lasts_s: float = 0.0
     """Told once it has held for so long."""
@@ -125,93 +125,93 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMES_TOLD])}{more}"
 
 
-def _suspects(seen: Signals) -> str:
+def _suspects(seen: HealthSignals) -> str:
     return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {_named(seen.suspects)}"
 
 
-def _of_shards(seen: Signals) -> str:
+def _of_shards(seen: HealthSignals) -> str:
     return f" shard {', '.join(seen.unbound_shards)}" if seen.shards > 1 else ""
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
         "leader_late", "ConclaveLeaderLate", "s", LATE_S, VERY_LATE_S, lambda seen: seen.turn_longest_s,
         lambda seen: f"the leader's loop stood still for {seen.turn_longest_s:.2f} s in the last minute: pods were "
         "placed so much later",
         "give the leader a core of its own; if it comes again and again, take a dump (conclave dump) for the report",
         settles_s=SETTLING_S,
     ),
-    Rule(
+    HealthRule(
         "events_behind", "ConclaveEventsBehind", "s", LATE_S, VERY_LATE_S, lambda seen: seen.events_waited_s,
         lambda seen: f"events waited up to {seen.events_waited_s:.2f} s for the leader; {seen.events_waiting} at once",
         "look what changes so often in the cluster; give the leader more CPU", settles_s=SETTLING_S,
     ),
-    Rule(
+    HealthRule(
         "no_agents", "ConclaveNoAgents", "nodes", 0.0, 0.0, lambda seen: 0.0 if seen.agents else float(seen.nodes),
         lambda seen: f"no agent is registered: nobody decides for {seen.nodes} node(s)",
         "start agents, or look why they do not reach etcd", lasts_s=FAILOVER_S,
     ),
-    Rule(
+    HealthRule(
         "agents_suspected", "ConclaveAgentsSuspected", "agents", 0.0, NEVER, lambda seen: float(len(seen.suspects)),
         _suspects, "look at their CPU, their log and the network between; their nodes get no pods until they answer",
         lasts_s=FAILOVER_S, settles_s=SETTLING_S,
     ),
-    Rule(
+    HealthRule(
         "nodes_unowned", "ConclaveNodesUnowned", "nodes", 0.0, NEVER,
         lambda seen: float(seen.nodes_unowned) if seen.agents else 0.0,
         lambda seen: f"no agent decides for {seen.nodes_unowned} of {seen.nodes} nodes",
         "start an agent that is not bound to one node, or one on each of these nodes", lasts_s=FAILOVER_S,
         settles_s=SETTLING_S,
     ),
-    Rule(
+    HealthRule(
         "writes_queued", "ConclaveWritesQueued", "s", 10.0, 60.0, lambda seen: seen.writes_oldest_s,
         lambda seen: f"{seen.writes_queued} conditions and events are not out yet, the oldest for "
         f"{seen.writes_oldest_s:.0f} s",
         "look whether the API server throttles (429) or is slow; raise api_writers",
     ),
-    Rule(
+    HealthRule(
         "no_binder", "ConclaveNoBinder", "", 0.0, 0.0, lambda seen: float(len(seen.unbound_shards)),
         lambda seen: f"no binder leads{_of_shards(seen)}: pods are given nodes and nobody binds them",
         "start a binder (--shard), or look why none reaches etcd", lasts_s=FAILOVER_S,
     ),
-    Rule(
+    HealthRule(
         "plans_waiting", "ConclavePlansWaiting", "s", 5.0, 30.0, lambda seen: seen.plans_oldest_s,
         lambda seen: f"{seen.plans_open} plan(s) are at the binder without an answer, the oldest for "
         f"{seen.plans_oldest_s:.0f} s",
         "look at the binder's log and at the API server's latency for Bindings", settles_s=SETTLING_S,
     ),
-    Rule(
+    HealthRule(
         "not_placing", "ConclaveNotPlacing", "s", 20.0, 60.0, lambda seen: seen.standstill_s,
         lambda seen: f"{seen.active_pods} pods wait to be tried and for {seen.standstill_s:.0f} s none was",
         "look at the other findings first; without any, take a dump (conclave dump) and restart the leader",
     ),
-    Rule(
+    HealthRule(
         "scheduling_paused", "ConclaveSchedulingPaused", "", 0.0, NEVER,
         lambda seen: 0.0 if seen.paused_by is None else 1.0,
         lambda seen: f"scheduling is paused by {seen.paused_by}", "conclave resume, when it is over",
     ),
-    Rule(
+    HealthRule(
         "etcd_slow", "ConclaveEtcdSlow", "s", 1.0, 2.0, lambda seen: seen.etcd_renewal_s,
         lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
         "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
     ),
-    Rule(
+    HealthRule(
         "etcd_full", "ConclaveEtcdFull", "", 0.0, 0.0, lambda seen: 1.0 if seen.etcd_refuses else 0.0,
         lambda seen: seen.etcd_refuses,
         "compact, defragment each member, then etcdctl alarm disarm; it goes on by itself from there",
     ),
-    Rule(
+    HealthRule(
         "etcd_short", "ConclaveEtcdSpace", "", 0.8, NEVER, lambda seen: 0.0 if seen.etcd_refuses else seen.etcd_fill,
         lambda seen: f"etcd has used {seen.etcd_fill:.0%} of its quota: history and recordings rest, placements go on",
         "compact and defragment it, or give it a larger quota, before it refuses every write",
     ),
-    Rule(
+    HealthRule(
         "watches_blind", "ConclaveWatchesBlind", "s", 0.0, 45.0, lambda seen: seen.watch_lost_s,
         lambda seen: f"nothing was heard of {_named(seen.watches_lost)} from the API server for up to "
         f"{seen.watch_lost_s:.0f} s: what changed meanwhile was not known",
         "look at what stands between (a balancer, a NAT, the network): it loses connections without ending them",
     ),
-    Rule(
+    HealthRule(
         "policy_rolled_back", "ConclavePolicyRolledBack", "", 0.0, NEVER,
         lambda seen: 1.0 if seen.rolled_back else 0.0, lambda seen: f"a policy was withdrawn: {seen.rolled_back}",
         "conclave policy show tells why; correct it before it is tried again",
@@ -219,7 +219,7 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-class Verdicts:
+class HealthVerdicts:
     """Remembers since when each finding holds, over one term. ``runbooks``: the page whose sections findings name."""
 
     def __init__(self, runbooks: str = RUNBOOKS) -> None:
@@ -227,7 +227,7 @@ class Verdicts:
         self._since: dict[str, tuple[float, str]] = {}
         self.health = Health(verdict=OK, since="", findings=[])
 
-    def judge(self, seen: Signals, now: str) -> Health:
+    def judge(self, seen: HealthSignals, now: str) -> Health:
         """The verdict over what is measured ``now`` (RFC 3339)."""
         found = [finding for rule in RULES if (finding := self._finding(rule, seen, now)) is not None]
         found.sort(key=lambda finding: (-LEVELS[finding.severity], finding.since))
@@ -237,7 +237,7 @@ class Verdicts:
         self.health = Health(verdict=verdict, since=since, findings=found)
         return self.health
 
-    def _finding(self, rule: Rule, seen: Signals, now: str) -> Finding | None:
+    def _finding(self, rule: HealthRule, seen: HealthSignals, now: str) -> Finding | None:
         value = rule.value(seen)
         bad = value > rule.bad or (rule.code == "agents_suspected" and 0 < seen.agents <= len(seen.suspects))
         if not value > rule.degraded or (seen.led_s < rule.settles_s and not bad):

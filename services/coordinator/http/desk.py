@@ -21,7 +21,7 @@ from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreRejected, StoreRolledBack
 from shared.ports import Clock, KeyValue, Store
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.lease.leadership import leader_of
 from shared.runtime.observe.logging import LogTail
 from shared.runtime.observe.metrics import Metrics
@@ -44,7 +44,7 @@ OBEYED_S = 2.0
 REGISTRY_RETRY_S = 30.0
 
 
-class Registry:
+class MemberRegistry:
     """Who is registered in etcd and who led before, kept in memory by watches: asking costs the leader no way to etcd.
 
     ``conclave status`` is asked most while the leader is busy, and each answer of etcd would wait for several turns of
@@ -92,7 +92,7 @@ class Desk:
     clock: Clock
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     lines: LogTail = field(default_factory=LogTail)
-    registry: Registry = field(init=False)
+    registry: MemberRegistry = field(init=False)
     """Who is registered; follows etcd only while somebody runs it."""
     glance: object | None = None
     """The last overview (``routes/overview.py``), shared by everybody who looks; None after a change."""
@@ -106,7 +106,7 @@ class Desk:
     def __post_init__(self) -> None:
         keys = self.keys
         members = [keys.members_prefix(service) for service in REGISTERED]
-        self.registry = Registry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
+        self.registry = MemberRegistry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
 
     @property
     def trouble(self) -> str:
@@ -137,7 +137,7 @@ class Desk:
     def parts(self) -> TermParts:
         """Those of the term we lead. Refused: 503 ``not_ready``."""
         if self.admin.parts is None:
-            raise Refused("the leader has just been elected", code="not_ready")
+            raise RequestRefused("the leader has just been elected", code="not_ready")
         return self.admin.parts
 
     @property
@@ -146,7 +146,7 @@ class Desk:
         core = self.parts.core
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"the leader is still listing: {missing}", code="not_ready")
+            raise RequestRefused(f"the leader is still listing: {missing}", code="not_ready")
         return core
 
     def changed(self) -> None:

@@ -43,7 +43,7 @@ from shared.policy.rollout.rollout import rehearsed_of
 from shared.ports import KubeApi
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.leading import Face
 from shared.runtime.lease.leadership import leader_of, leadership_figures
 from shared.runtime.observe.metrics import Metrics
@@ -216,20 +216,22 @@ class Admin(Face[TermParts]):
         """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden`` and ``foreign_agent``, 421
         ``not_leader``, 503 ``not_ready``."""
         if self.parts is None or not self.term:
-            raise Refused(f"{self.service_id} does not lead", code="not_leader")
+            raise RequestRefused(f"{self.service_id} does not lead", code="not_leader")
         core, desk = self.parts.core, self.parts.desk
         message = decode(body, Readings)
         if caller.role and (caller.role == "sensor") is (message.boot is None):
-            raise Refused(f"{caller.title} sends what a sensor does not, or what it alone does", code="forbidden")
+            raise RequestRefused(
+                f"{caller.title} sends what a sensor does not, or what it alone does", code="forbidden"
+            )
         if message.boot is not None and not core.state.started:
-            raise Refused(f"still listing: {', '.join(core.takeover.missing)}", code="not_ready")
+            raise RequestRefused(f"still listing: {', '.join(core.takeover.missing)}", code="not_ready")
         if caller.name and caller.name != message.agent:
-            raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
+            raise RequestRefused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
         wanted = Need.USAGE in core.variants.needs or self.parts.loans.on
         try:
             return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted, address=caller.address))
         except ReadingsRefused as error:
-            raise Refused(str(error), code=error.code) from error
+            raise RequestRefused(str(error), code=error.code) from error
 
     async def explain_counted(self, namespace: str, pod: str) -> dict[str, Any]:
         """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
@@ -237,7 +239,7 @@ class Admin(Face[TermParts]):
         self._explaining += 1
         try:
             if self._explaining > MAX_EXPLAINING:
-                raise Refused(f"{MAX_EXPLAINING} questions are being answered", code="overloaded")
+                raise RequestRefused(f"{MAX_EXPLAINING} questions are being answered", code="overloaded")
             answer = await self.explain(namespace, pod)
             result = "ok"
             return answer
@@ -257,22 +259,24 @@ class Admin(Face[TermParts]):
         if parts is None or not self.term:
             leader = leader_of(self.leadership)
             where = f"; {leader[0].identity} at {leader[0].url} does" if leader is not None else ""
-            raise Refused(f"{self.service_id} does not lead{where}", code="not_leader")
+            raise RequestRefused(f"{self.service_id} does not lead{where}", code="not_leader")
         core = parts.core
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
-            raise Refused(f"still listing: {missing}", code="not_ready")
+            raise RequestRefused(f"still listing: {missing}", code="not_ready")
         try:
             found = await parts.api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
         except KubeUnknown as error:
             raise KubeUnknown(f"the API server does not say what {namespace}/{name} is: {error}") from error
         except KubeRejected as error:
-            raise Refused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
+            raise RequestRefused(f"the API server refuses {namespace}/{name}: {error}", code="kube_rejected") from error
         if found is None:
             remembered = explain_gone(core, f"{namespace}/{name}", boottime())
             if remembered is not None:
                 return remembered
-            raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
+            raise RequestRefused(
+                f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown"
+            )
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
         pod = core.state.settings.profiles.applied(pod)
         if pod.extended:

@@ -19,7 +19,7 @@ import numpy as np
 from services.coordinator.core.core import Core
 from shared.model.load import PARTS
 from shared.model.pod import Pod
-from shared.policy.attribution import Candidate, Moved, attribute, lens_of
+from shared.policy.attribution import Moved, NodeCandidate, attribute, lens_of
 from shared.policy.mixed import Mixed, MixedNode, is_mixed, mixed_of
 from shared.policy.observation import Need, Observation, Policy, Supplies, needs_of, supply
 from shared.policy.usage.load import used_shares
@@ -64,7 +64,7 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
 
 
 def _use(
-    core: Core, policy: Policy, table: NodeTable, chosen: int, other: Candidate | MixedNode | None
+    core: Core, policy: Policy, table: NodeTable, chosen: int, other: NodeCandidate | MixedNode | None
 ) -> dict[str, Any]:
     """By node: what of it is in use, and how that is known; nothing of one that learns of workloads."""
     needs = needs_of(policy)
@@ -119,7 +119,7 @@ def _without(table: NodeTable, row: int, pod: Pod) -> NodeTable:
     return other
 
 
-def _candidate(table: NodeTable, candidate: Candidate) -> dict[str, Any]:
+def _candidate(table: NodeTable, candidate: NodeCandidate) -> dict[str, Any]:
     """``network``: of several, which one judged the node."""
     told = {
         "node": table.names[candidate.row], "score": candidate.score, "q_accept": candidate.q_accept,

@@ -13,7 +13,7 @@ import msgspec
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import PastDecision
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.inspect.latency import latency_of
 from services.coordinator.inspect.pending import reason_of, remedy_of, why_gated
 from services.coordinator.inspect.reservations import kept_from
@@ -21,7 +21,7 @@ from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
-from shared.scheduling.explain.preemption import Rules
+from shared.scheduling.explain.preemption import VictimRules
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.reasons import means, page
@@ -59,7 +59,7 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         answer["queue"]["remedy"] = remedy_of(core, entry)
     if state in ("pending", "placing"):
         counted = core.pods.counted(pod)
-        rules = Rules(
+        rules = VictimRules(
             core.state.settings.preemption_strict,
             lambda other: core.protected.would_evict(counted, other) and (not pod.group or other.group != pod.group),
             core.preemptor.spares,
@@ -163,7 +163,7 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
     return "pending", pod.condition[2] or "it waits for its turn"
 
 
-def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
+def _queue(state: CoordinatorState, entry: Entry, now: float) -> dict[str, Any]:
     """Its place, and for active ones how many go first (higher priority, or the same and earlier)."""
     ahead = 0
     if entry.place is Place.ACTIVE:
@@ -185,7 +185,7 @@ def _reason(word: str) -> dict[str, str]:
     return {"reason": word, "means": means(word), "page": page(word)}
 
 
-def retry_in_s(state: State, entry: Entry, now: float) -> float | None:
+def retry_in_s(state: CoordinatorState, entry: Entry, now: float) -> float | None:
     """When it is tried next at the latest; None: it waits for its turn, or is under way."""
     match entry.place:
         case Place.BACKOFF:

@@ -21,7 +21,7 @@ from services.coordinator.preemption.groups import preemptor_of
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
-from shared.scheduling.explain.preemption import Rules
+from shared.scheduling.explain.preemption import VictimRules
 from shared.scheduling.groups.phase import PLACING
 from shared.scheduling.reasons import GROUP_INVALID
 
@@ -95,7 +95,7 @@ def _now(core: Core, facts: GroupFacts) -> GroupAnswer | None:
     there = {one.uid for one in facts.members} - {pod.uid for pod in waiting}
     bound = [pod for uid in there if (pod := state.cluster.index.get(uid)) is not None]
     first = preemptor_of(waiting) if waiting else None
-    rules = Rules(
+    rules = VictimRules(
         state.settings.preemption_strict,
         lambda other: first is not None and core.protected.would_evict(first, other),
     )

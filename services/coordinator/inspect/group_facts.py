@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from services.coordinator.binding.plans import Placed
+from services.coordinator.binding.plans import PodOnItsWay
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.overview import in_flight, unit_in_flight
 from services.coordinator.inspect.pending import reason_of, why_gated
-from services.coordinator.inspect.queue_facts import Places, queue_of
+from services.coordinator.inspect.queue_facts import QueuePlaces, queue_of
 from services.coordinator.inspect.units import (
     BOUND,
     GroupFacts,
@@ -26,14 +26,14 @@ from services.coordinator.inspect.units import (
     lone,
 )
 from services.coordinator.inspect.waiting import waits_since
-from shared.kube.label_selectors import LabelSelector
+from shared.kube.label_selectors import ParsedSelector
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key, group_name
+from shared.model.pod_group import GroupSource, PodGroup, group_key, group_name
 from shared.scheduling.groups.phase import phase
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 
-_JOB = f"{Source.JOB.value}:"
+_JOB = f"{GroupSource.JOB.value}:"
 
 
 def group_keys(core: Core) -> Iterator[str]:
@@ -44,7 +44,7 @@ def group_keys(core: Core) -> Iterator[str]:
             yield key
 
 
-def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFacts | None:
+def group_facts(core: Core, key: str, places: QueuePlaces | None = None) -> GroupFacts | None:
     """One group; None where nothing is known of it. ``places``: shared by the groups of one answer."""
     state = core.state
     group, members = state.groups.group(key), state.groups.members.get(key)
@@ -72,7 +72,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
         place=place.value if place is not None else "",
         reason=reason,
         message=message,
-        position=(places or Places(core)).of(key),
+        position=(places or QueuePlaces(core)).of(key),
         domain=_domain(core, group, found),
         victims=[
             VictimFacts(one.pod, one.node, one.priority, one.outcome, one.at)
@@ -83,26 +83,26 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
 
 
 def find_group(core: Core, namespace: str, name: str) -> GroupFacts | None:
-    """The group of that name: of the first source that has one, in the order of ``Source``."""
-    for source in Source:
+    """The group of that name: of the first source that has one, in the order of ``GroupSource``."""
+    for source in GroupSource:
         facts = group_facts(core, group_key(source, namespace, name))
         if facts is not None:
             return facts
     return None
 
 
-def lone_units(core: Core) -> dict[str, Pod | Placed]:
+def lone_units(core: Core) -> dict[str, Pod | PodOnItsWay]:
     """The pods on their way that are in no group, by uid."""
     key_of = core.state.groups.key_of
     return {uid: found for uid, found in in_flight(core).items() if uid not in key_of or _lone_job(core, key_of[uid])}
 
 
 def lone_unit(
-    core: Core, uid: str, found: Pod | Placed, now: float, wall_of: WallOf, selector: LabelSelector | None = None
+    core: Core, uid: str, found: Pod | PodOnItsWay, now: float, wall_of: WallOf, selector: ParsedSelector | None = None
 ) -> UnitShown | None:
     """A lone pod on its way, one of ``lone_units``; None where the selector does not choose it."""
     entry = core.state.queue.entries.get(uid)
-    pod = found.pod if isinstance(found, Placed) else found
+    pod = found.pod if isinstance(found, PodOnItsWay) else found
     if selector is not None and not selector.matches(pod.labels):
         return None
     return lone(

@@ -12,16 +12,16 @@ from collections.abc import Callable, Hashable, Iterator
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from services.coordinator.binding.plans import Placed
+from services.coordinator.binding.plans import PodOnItsWay
 from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import Considered, PastDecision
-from services.coordinator.core.state import Gated
+from services.coordinator.core.state import GatedPod
 from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
 from services.coordinator.inspect.pending import class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from services.coordinator.inspect.waiting import waits_since
-from shared.kube.label_selectors import LabelSelector
+from shared.kube.label_selectors import ParsedSelector
 from shared.model.pod import Pod
 from shared.scheduling.devices.dynamic_resources import NAME as DYNAMIC_RESOURCES
 from shared.scheduling.gates import NAME as SCHEDULING_GATES
@@ -136,7 +136,7 @@ def queue_page(
     *,
     place: Place | None = None,
     namespace: str = "",
-    selector: LabelSelector | None = None,
+    selector: ParsedSelector | None = None,
     after: int = 0,
     limit: int = 100,
 ) -> tuple[list[QueuedPod], int | None]:
@@ -242,7 +242,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     )
 
 
-def _gated(core: Core, found: Gated, now: float, names: dict[Hashable, str]) -> QueuedPod:
+def _gated(core: Core, found: GatedPod, now: float, names: dict[Hashable, str]) -> QueuedPod:
     """A pod with scheduling gates as it is listed."""
     pod = found.pod
     return QueuedPod(
@@ -287,9 +287,9 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
     )
 
 
-def in_flight(core: Core) -> dict[str, Pod | Placed]:
+def in_flight(core: Core) -> dict[str, Pod | PodOnItsWay]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
-    found: dict[str, Pod | Placed] = {}
+    found: dict[str, Pod | PodOnItsWay] = {}
     for current in core.cycle.open:
         found.update((unit.pod.uid, unit.pod) for o in current.classes.values() if not o.shadow for unit in o.units)
     found.update(core.ledger.placed)
@@ -297,10 +297,10 @@ def in_flight(core: Core) -> dict[str, Pod | Placed]:
     return found
 
 
-def unit_in_flight(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -> UnitInFlight:
+def unit_in_flight(core: Core, uid: str, found: Pod | PodOnItsWay, wall_of: WallOf) -> UnitInFlight:
     """One of ``in_flight``, for people."""
     node, at = "", None
-    if isinstance(found, Placed):
+    if isinstance(found, PodOnItsWay):
         state, node, at = "placed" if found.answered else "planned", found.placement.node, found.since
     elif uid in core.takeover.held:
         state, account = "intent", core.state.cache.accounts.get(uid)
@@ -309,6 +309,6 @@ def unit_in_flight(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -
     else:
         state = "offered"
         at = next((current.started_at for current in core.cycle.open if uid in current.uids), None)
-    pod = found.placement if isinstance(found, Placed) else found
+    pod = found.placement if isinstance(found, PodOnItsWay) else found
     shown = UnitPod(namespace=pod.namespace, name=pod.name, uid=uid, node=node)
     return UnitInFlight(key=uid, pods=[shown], min_member=1, state=state, since=wall_of(at) if at is not None else "")

@@ -180,7 +180,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Picture:
+class PendingPicture:
     """Why pods wait, as it was at ``at``, seconds of the core's clock."""
 
     at: float
@@ -212,7 +212,7 @@ def judge_of(core: Core) -> Judge:
     return judge
 
 
-def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[None, None, Picture]:
+def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[None, None, PendingPicture]:
     """The picture, step by step: what ``yield`` gives back in between is the loop."""
     judge = judge or judge_of(core)
     grouping = _Grouping(core)
@@ -231,7 +231,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         one.judged = judge(one.pod, one.refused)
         yield
     pods = sum(one.pods for one in classes)
-    picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
+    picture = PendingPicture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
     for number, found in enumerate(list(core.state.gated.values()), start=1):
         grouping.add_gated(found.pod, found.since, found.lacks)
         if number % GROUPED == 0:
@@ -358,7 +358,7 @@ def class_name(pod: Pod) -> str:
     return blake2b(msgspec.msgpack.encode((pod.pod_class, pod.relations)), digest_size=5).hexdigest()
 
 
-def by_class(picture: Picture, wanted: Callable[[PendingGroup], bool]) -> list[PendingGroup]:
+def by_class(picture: PendingPicture, wanted: Callable[[PendingGroup], bool]) -> list[PendingGroup]:
     """The groups that are wanted, those that differ in namespace and priority alone as one: pods of one class that wait
     for one reason, with one sentence about it."""
     merged: dict[Hashable, _Group] = {}

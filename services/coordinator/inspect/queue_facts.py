@@ -15,17 +15,17 @@ from itertools import islice
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.pending import reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
-from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
+from services.coordinator.inspect.simulation import Displaced, Simulated, SimulatedJob, summary_of
 from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.queues.status import pending_in, warnings_of
 from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_name
-from shared.model.queue import QUEUE_LABEL, Order
+from shared.model.pod_group import GroupSource, PodGroup, group_name
+from shared.model.queue import QUEUE_LABEL, UnitOrder
 from shared.scheduling.groups.placing import capacity as places_for
 from shared.scheduling.places import Place
-from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
-from shared.scheduling.queues.simulate import Parts, Question, simulation
+from shared.scheduling.queues.nodes import Charge, OrderKey, QueueLine, QueueNode, WaitingUnit
+from shared.scheduling.queues.simulate import Parts, StartQuestion, simulation
 from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.reasons import of_limit
 
@@ -39,7 +39,7 @@ def queue_names(core: Core) -> list[str]:
     """Each queue before those below it, siblings by name; without the root, which is no queue."""
     found: list[str] = []
 
-    def follow(node: Node) -> None:
+    def follow(node: QueueNode) -> None:
         for name in sorted(node.children):
             found.append(name)
             follow(node.children[name])
@@ -74,7 +74,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
     )
 
 
-def _waiting(core: Core, node: Node, now: float) -> list[UnitFacts]:
+def _waiting(core: Core, node: QueueNode, now: float) -> list[UnitFacts]:
     """The queue's own units: those in turn, then those that are on their way or back off, those that no node takes,
     and pod groups that must not be tried yet. Costs as they, and as all that are set aside."""
     tree, queue, turns = tree_of(core), core.state.queue, core.state.queue.turns
@@ -91,7 +91,7 @@ def _waiting(core: Core, node: Node, now: float) -> list[UnitFacts]:
             found.append(_unit(core, key, now, turns.waiting(unit), in_turn=False))
         elif key in aside:
             pod = aside[key].pod
-            waiting = Waiting(key, pod.namespace, node.name, pod.priority, 0, ())
+            waiting = WaitingUnit(key, pod.namespace, node.name, pod.priority, 0, ())
             found.append(_unit(core, key, now, waiting, in_turn=False))
     return found
 
@@ -131,7 +131,7 @@ def queue_of(core: Core, namespace: str, labels: Mapping[str, str]) -> str:
     return labels.get(QUEUE_LABEL) or tree_of(core).structure.bindings.get(namespace, "")
 
 
-class Places:
+class QueuePlaces:
     """The place of each unit in its queue, counted once per queue and question."""
 
     def __init__(self, core: Core) -> None:
@@ -149,30 +149,30 @@ class Places:
         return self._known[line.name].get(key)
 
 
-def in_turn(line: Line) -> list[Waiting]:
+def in_turn(line: QueueLine) -> list[WaitingUnit]:
     """The units of one queue in the order in which they go; where the order is by priority those that a quota holds
     back come last, since others pass them."""
     return sorted(line.units.values(), key=_turn_in(line))
 
 
-def first_in_turn(line: Line, most: int) -> list[Waiting]:
+def first_in_turn(line: QueueLine, most: int) -> list[WaitingUnit]:
     """So many of them, from the first on."""
     return heapq.nsmallest(most, line.units.values(), key=_turn_in(line))
 
 
-def _turn_in(line: Line) -> Callable[[Waiting], tuple[bool, OrderKey]]:
-    fifo = line.order is Order.FIFO
+def _turn_in(line: QueueLine) -> Callable[[WaitingUnit], tuple[bool, OrderKey]]:
+    fifo = line.order is UnitOrder.FIFO
     return lambda unit: (not fifo and unit.shape in line.held, line.order_key(unit))
 
 
-def lines_below(node: Node) -> Iterator[Line]:
+def lines_below(node: QueueNode) -> Iterator[QueueLine]:
     """The lines of a queue and of all below it."""
     yield node.own
     for child in node.children.values():
         yield from lines_below(child)
 
 
-def path_of(node: Node) -> list[str]:
+def path_of(node: QueueNode) -> list[str]:
     """The queue's parents from the top, and itself last."""
     path = [node.name]
     above = node.parent
@@ -182,10 +182,10 @@ def path_of(node: Node) -> list[str]:
     return path
 
 
-def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
+def simulated(core: Core, job: SimulatedJob, now: float) -> Parts[Simulated]:
     """When the job would start, as things stand; in parts. Costs as all units and pods of all queues."""
     state = core.state
-    question = Question(job.namespace, job.queue, job.priority, job.asks)
+    question = StartQuestion(job.namespace, job.queue, job.priority, job.asks)
     # a taint of a resource's name keeps nodes for pods that ask for it, and these tolerate it, or admission lets them
     tolerations = tuple(Toleration(name, "Exists") for name, _ in job.requests if "/" in name)
     pod_class = PodClass(requests=job.requests, tolerations=tolerations)
@@ -205,7 +205,7 @@ def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
     )  # fmt: skip
 
 
-def _lets(core: Core, queue: str, job: Job) -> int:
+def _lets(core: Core, queue: str, job: SimulatedJob) -> int:
     """How many members the limits of the queue leave room for now."""
     tree = tree_of(core)
     node = tree.structure.nodes.get(queue)
@@ -226,14 +226,14 @@ def _displaced(core: Core, charge: Charge) -> Displaced:
     )  # fmt: skip
 
 
-def _held(line: Line) -> int:
+def _held(line: QueueLine) -> int:
     """How many of its units a quota holds back; behind the first of a FIFO queue all are."""
-    if line.order is Order.FIFO and line.fifo_head() is not None:
+    if line.order is UnitOrder.FIFO and line.fifo_head() is not None:
         return len(line.units)
     return sum(len(shape.units) for shape in line.held)
 
 
-def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = True) -> UnitFacts:
+def _unit(core: Core, key: str, now: float, unit: WaitingUnit, *, in_turn: bool = True) -> UnitFacts:
     state, blocked = core.state, tree_of(core).held(key)
     members = state.groups.members.get(unit.key)
     uids = list(members.pending) if members is not None else [unit.key]
@@ -258,4 +258,4 @@ def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = Tr
 
 
 def _source(key: str, group: PodGroup | None) -> str:
-    return group.source.value if group is not None else key.partition(":")[0] or Source.NATIVE.value
+    return group.source.value if group is not None else key.partition(":")[0] or GroupSource.NATIVE.value

@@ -16,7 +16,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulatedJob:
     """So many members, each of which requests this; ``min_count`` of them run at once, or none."""
 
     queue: str
@@ -83,7 +83,7 @@ def requests_of(text: str) -> Amounts:
 
 
 def summary_of(
-    job: Job,
+    job: SimulatedJob,
     starts_in_s: float | None,
     *,
     fits: int,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 
 
-def waits_since(state: State, pod: Pod, seen: float) -> float:
+def waits_since(state: CoordinatorState, pod: Pod, seen: float) -> float:
     """Seconds of the core's clock; ``seen`` at the latest, when this leader saw the pod first."""
     if state.epoch is None or not pod.created:
         return seen

@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from shared.election.cluster_lease import Create, Held, Keep, StayOut, Take, Watched, decide
+from shared.election.cluster_lease import CreateLease, HeldLease, Keep, StayOut, TakeLease, WatchedLease, decide
 from shared.errors import ConfigError, KubeError, KubeRejected, LeadershipLost, StoreError
 from shared.kube.leases import LEADER_ANNOTATION, LEASES, Lease, lease_body
 from shared.ports import Clock, CreateRevisionIs, KubeApi, Put, Store
@@ -64,10 +64,10 @@ async def alone(store: Store, keys: Keys, own_id: str) -> bool:
     return all(kv.key == keys.member("coordinator", own_id) for kv in listing.items)
 
 
-def held_of(lease: Lease) -> Held:
+def held_of(lease: Lease) -> HeldLease:
     """Who holds it and for how long; one without a duration is over at once."""
     meta, spec = lease.metadata, lease.spec
-    return Held(
+    return HeldLease(
         holder=spec.holder_identity or "",
         duration_s=spec.lease_duration_seconds or 0,
         version=meta.resource_version,
@@ -91,7 +91,7 @@ class ClusterLease:
         self._duration_s = duration_s
         self._clock = clock
         self._tell = tell
-        self._watched: Watched | None = None
+        self._watched: WatchedLease | None = None
         self._told = ""
         self._look_at = 0.0
         self.ours = False
@@ -148,10 +148,10 @@ class ClusterLease:
                     raise LeadershipLost(f"another mesh ({decision.held.holder}) holds the lease {self._name}")
                 self._stay_out(decision)
                 return False
-            case Create():
+            case CreateLease():
                 body = self._body(duration_s, 0, taken=True)
                 await self._api.create(LEASES, namespace=NAMESPACE, body=body)
-            case Take():
+            case TakeLease():
                 if self.ours and decision.before:
                     raise LeadershipLost(f"another mesh has held the lease {self._name} meanwhile")
                 body = self._body(duration_s, decision.transitions, taken=True, version=decision.version)

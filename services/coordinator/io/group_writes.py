@@ -28,7 +28,7 @@ from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import pod_groups as kube
 from shared.kube.resources import Resource
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.ports import Clock, KubeApi
 
 log = structlog.get_logger()
@@ -223,7 +223,7 @@ class GroupWrites:
             try:
                 await self._api.patch(
                     resource, namespace=group.namespace, name=group.name, patch=patch, subresource="status",
-                    strategy="strategic" if group.source is Source.NATIVE else "merge", wait_when_busy=False,
+                    strategy="strategic" if group.source is GroupSource.NATIVE else "merge", wait_when_busy=False,
                 )  # fmt: skip
             except KubeRejected as error:
                 if error.status != 422 or known is None:
@@ -260,7 +260,7 @@ class GroupWrites:
             return
         if item is None or (known.uid and item.metadata.uid != known.uid):
             return
-        group = kube.plugins_group(item) if known.source is Source.PLUGINS else kube.native_group(item)
+        group = kube.plugins_group(item) if known.source is GroupSource.PLUGINS else kube.native_group(item)
         again = TellPodGroup(group, work.condition)
         if patch_of(again, "") is not None:
             self._rest(again, first_s=CONFLICT_S, most_s=MAX_CONFLICT_S)
@@ -298,10 +298,10 @@ def patch_of(work: TellPodGroup, now: str, *, known: PodGroup | None = None) -> 
     """
     group = work.group
     status, reason, message = work.condition
-    if group.source is Source.JOB:
+    if group.source is GroupSource.JOB:
         return None
     patch: dict[str, Any] = {"metadata": {"uid": group.uid}} if group.uid else {}
-    if group.source is Source.PLUGINS:
+    if group.source is GroupSource.PLUGINS:
         phase = "Scheduled" if status == "True" else "Pending"
         if group.condition[1] not in OUR_PHASES or group.condition[1] == phase:
             return None
@@ -328,7 +328,7 @@ def _gist(condition: tuple[str, str, str]) -> tuple[str, str, str]:
 def _event(work: TellPodGroup) -> EmitEvent:
     group = work.group
     status, reason, message = work.condition
-    kind = "Job" if group.source is Source.JOB else "PodGroup"
+    kind = "Job" if group.source is GroupSource.JOB else "PodGroup"
     type_, action = ("Normal", "Binding") if status == "True" else ("Warning", "Scheduling")
     return EmitEvent(
         group.uid, group.namespace, group.name, group.resource_version, type_,

@@ -30,7 +30,7 @@ from services.coordinator.core.instructions import (
 from services.coordinator.io.group_writes import Cancellable, GroupWrites
 from services.coordinator.io.node_writes import NodeWrites
 from services.coordinator.io.queue_writes import QueueWrites
-from services.coordinator.status.event_recorder import Recorder, Series
+from services.coordinator.status.event_recorder import EventRecorder, EventSeries
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.convert import pod_from_api
 from shared.kube.events import event_body, micro_time
@@ -82,7 +82,7 @@ class KubeWrites:
         self._timer_at: float | None = None
         self._told_of_overload = False
         self._closed = False
-        self.recorder = Recorder()
+        self.recorder = EventRecorder()
         self.groups = GroupWrites(api, clock, start, self.submit, call_later)
         self.queues = QueueWrites(api, start)
         self.nodes = NodeWrites(api, post)
@@ -193,7 +193,7 @@ class KubeWrites:
         self._timer, self._timer_at = None, None
         self._pump()
 
-    async def record(self, series: Series) -> None:
+    async def record(self, series: EventSeries) -> None:
         """Create the event, or write how often it was seen by now."""
         recorder, namespace = self.recorder, series.event.namespace
         try:
@@ -222,11 +222,11 @@ class KubeWrites:
         self._events_out -= 1
         self._pump()
 
-    def _failed(self, series: Series, error: KubeError, *, refused: bool, retry_after_s: float | None) -> None:
+    def _failed(self, series: EventSeries, error: KubeError, *, refused: bool, retry_after_s: float | None) -> None:
         log.info("event_failed", pod_uid=series.event.uid, reason=series.event.reason, refused=refused, error=error)
         self.recorder.failed(series, self._clock(), refused=refused, retry_after_s=retry_after_s)
 
-    def _body(self, series: Series) -> dict[str, Any]:
+    def _body(self, series: EventSeries) -> dict[str, Any]:
         event = series.event
         about = {
             "apiVersion": event.regarding[0], "kind": event.regarding[1], "namespace": event.namespace,

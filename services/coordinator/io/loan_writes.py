@@ -60,7 +60,7 @@ REMEDY = "apply k8s/components/lending of this version, or leave lend off; of fe
 OFF_REMEDY = "apply k8s/components/lending, leave lend off until nodes lend nothing, and take it away then"
 
 
-class MetricsApi(Protocol):
+class UsageOfNodesApi(Protocol):
     """Where metrics come from (``KubeClient``)."""
 
     async def read(self, route: str, path: str, *, timeout_s: float) -> bytes:
@@ -90,7 +90,7 @@ def manager_of(scheduler_name: str) -> str:
 
 
 async def follow_pods(
-    api: MetricsApi,
+    api: UsageOfNodesApi,
     uses: PodUses,
     *,
     every_s: Callable[[], float],

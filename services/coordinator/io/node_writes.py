@@ -77,7 +77,7 @@ class NodeWrites:
         raise refused
 
 
-def operations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
+def operations(node: api.KubeNode, *, hold: bool) -> list[dict[str, Any]]:
     """The JSON patch; empty where the node is as it should be."""
     taints = node.spec.taints or ()
     place = next((at for at, taint in enumerate(taints) if taint.key == HELD_TAINT), None)

@@ -20,7 +20,7 @@ import structlog
 from services.coordinator.core.events import Event, NominationStored
 from services.coordinator.core.instructions import StoreNominations
 from shared.errors import StoreFenced, StoreFull, StoreUnknown
-from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put, Store
+from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, DeleteKey, ModRevisionIs, Op, Put, Store
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
@@ -104,7 +104,9 @@ class NominationWrites:
 
     def _op(self, uid: str, pod: str, node: str) -> Op:
         key = self._keys.nomination(uid)
-        return Put(key, encode_record(NominationRecord(pod=pod, node=node, term=self._term))) if node else Delete(key)
+        return (
+            Put(key, encode_record(NominationRecord(pod=pod, node=node, term=self._term))) if node else DeleteKey(key)
+        )
 
 
 async def stored_nominations(store: Store, keys: Keys) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from services.coordinator.lending.node_loan import Amounts, NodeLoan, UseOf, judge
-from services.coordinator.lending.window import Window
+from services.coordinator.lending.window import LoadWindow
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -106,7 +106,7 @@ class LoanLedger:
         """Go by other settings from now on."""
         if rule.window_s != self.rule.window_s:
             for standing in self._nodes.values():
-                standing.loan.window = Window(rule.window_s)
+                standing.loan.window = LoadWindow(rule.window_s)
         if on and not self.on:
             self._nodes.clear()  # what was measured before is not known to be without a gap
         self.rule, self.on = rule, on
@@ -119,7 +119,7 @@ class LoanLedger:
     def _standing(self, node: Node, now_s: float) -> _Standing:
         standing = self._nodes.get(node.name)
         if standing is None or standing.loan.uid != node.uid:
-            loan = NodeLoan(node.uid, Window(self.rule.window_s))
+            loan = NodeLoan(node.uid, LoadWindow(self.rule.window_s))
             standing = self._nodes[node.name] = _Standing(loan, written_s=now_s)
         return standing
 

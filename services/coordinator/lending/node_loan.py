@@ -26,7 +26,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from services.coordinator.lending.pod_uses import KnownUse
-from services.coordinator.lending.window import Pair, Window
+from services.coordinator.lending.window import LoadWindow, Pair
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.constraints import PodClass
 from shared.model.node import Node
@@ -65,7 +65,7 @@ class NodeLoan:
     follows from; ``doubts``: what of its metrics is not believed."""
 
     uid: str
-    window: Window
+    window: LoadWindow
     want: Amounts | None = None
     why: str = ""
     doubts: tuple[str, ...] = ()

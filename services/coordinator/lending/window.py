@@ -13,7 +13,7 @@ Pair = tuple[float, float]
 """Cpu and memory: milli-cores, bytes."""
 
 
-class Window:
+class LoadWindow:
     """At most ``BUCKETS`` samples, each the greatest of its time: so many looks within a second weigh as one."""
 
     def __init__(self, length_s: float) -> None:

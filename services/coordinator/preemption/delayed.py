@@ -10,7 +10,7 @@ and waits for nothing.
 from __future__ import annotations
 
 from services.coordinator.core.due import Due
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 
 AT_ONCE = 256
 """Units that are tried again in one turn: those that came together are over together."""
@@ -19,7 +19,7 @@ AT_ONCE = 256
 class Delayed:
     """One term's, by a lone pod's uid, or a pod group's key."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._due = Due()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.making import Making
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
@@ -15,7 +15,7 @@ from shared.scheduling.numa.inside import LATE_S
 class Departures:
     """One term's. ``made``: what room is made, or kept, by the nominated pod's uid, as ``Nominations`` has it."""
 
-    def __init__(self, state: State, made: dict[str, Making]) -> None:
+    def __init__(self, state: CoordinatorState, made: dict[str, Making]) -> None:
         self._state = state
         self._made = made
         self._before_until: float | None = None

@@ -41,7 +41,7 @@ class PastEviction(Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Evicted:
+class LastEvictions:
     """The last evictions."""
 
     def __init__(self, limit: int = LIMIT) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
 from services.coordinator.core.instructions import EmitEvent
-from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.state import CoordinatorState, CoreSettings
 from services.coordinator.preemption.evictions import (
     ASKED,
     EVICTED,
@@ -40,7 +40,7 @@ from shared.model.node import Node
 from shared.model.offline import EVICTION_LABEL
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
-from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
+from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose
 from shared.scheduling.preemption.loss import protected_s
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
@@ -89,7 +89,7 @@ def _of_offline(settings: CoreSettings) -> tuple[float, ...]:
 class GivingWay:
     """One term's."""
 
-    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
         self._nominations = nominations
         self._ledger = ledger
@@ -301,7 +301,7 @@ class GivingWay:
         self._forget(pod.uid)
         return False
 
-    def _moment(self, node: str) -> Moment:
+    def _moment(self, node: str) -> GivingWayState:
         state, groups = self._state, self._state.groups
         if self._totals[0] != state.totals_version:
             self._totals = state.totals_version, state.cache.table.totals()
@@ -313,7 +313,7 @@ class GivingWay:
         def keeps(key: str) -> int:
             return groups.keeps(key) - groups.ran(key)
 
-        return Moment(now, self._totals[1], keeps, stays, self._leaves)
+        return GivingWayState(now, self._totals[1], keeps, stays, self._leaves)
 
     def _why_it_stays(self, pod: Pod, node: str, now: float) -> str:
         """Why the pod may not be asked to leave the node, or with its gang for the node; "" where it may."""
@@ -339,7 +339,7 @@ class GivingWay:
 
     # --- asked to leave -----------------------------------------------------------------------------------------
 
-    def _ask(self, node: Node, over: Mapping[str, int], choice: Choice) -> None:
+    def _ask(self, node: Node, over: Mapping[str, int], choice: VictimChoice) -> None:
         state = self._state
         for pod in choice.victims:
             account = state.cache.accounts[pod.uid]

@@ -23,7 +23,7 @@ from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from services.coordinator.core.due import Due
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.patience import Patience
@@ -35,7 +35,7 @@ from shared.scheduling.groups.preemption import search_group, still_helps
 from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.pod_groups import Members, Standing
+from shared.scheduling.pod_groups import GroupMembers, GroupStanding
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
 from shared.scheduling.reasons import UNSCHEDULABLE
 
@@ -110,7 +110,9 @@ def preemptor_of(pods: Sequence[Pod]) -> Pod:
 class GroupPreemptor:
     """Searches of one term by the pod group's key."""
 
-    def __init__(self, state: State, nominations: Nominations, reporter: GroupReporter, protected: Protected) -> None:
+    def __init__(
+        self, state: CoordinatorState, nominations: Nominations, reporter: GroupReporter, protected: Protected
+    ) -> None:
         self._state = state
         self._nominations = nominations
         self._protected = protected
@@ -215,14 +217,14 @@ class GroupPreemptor:
 
     # --- members are nominated ----------------------------------------------------------------------------------
 
-    def follow(self, key: str, members: Members | None) -> None:
+    def follow(self, key: str, members: GroupMembers | None) -> None:
         """Something changed in the group, or (None) it has no members any more: where some that go together are
         nominated, whoever did that, it ends with the group's time."""
         if key not in self._state.queue.groups:
             self._patience.forget(key)
             self._nominations.delayed.forget(key)
         nominated = self._state.cluster.nominated_to.keys()
-        alone = members is None or members.standing is Standing.ALONE
+        alone = members is None or members.standing is GroupStanding.ALONE
         if members is None or alone or nominated.isdisjoint(members.pending.keys()):
             self._ends.pop(key, None)
             if alone:

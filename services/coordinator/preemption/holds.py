@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from services.coordinator.core.due import Due
 from services.coordinator.core.instructions import HoldNode
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 
 OTHERS_S = 60.0
@@ -31,7 +31,7 @@ an earlier leader left."""
 class Holds:
     """One term's. ``wanted``: by node, how many pods room is made for there."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.wanted: dict[str, int] = {}
         self.held: set[str] = set()

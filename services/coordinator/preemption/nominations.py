@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.delayed import Delayed
 from services.coordinator.preemption.departures import Departures
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
@@ -72,7 +72,7 @@ NOTES: dict[int, str] = {
 class Nominations:
     """Those of one term by the nominated pod's uid; ``landing``: victims not seen bound yet."""
 
-    def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger, reporter: StatusReporter) -> None:
         self._state = state
         self._reporter = reporter
         self.made: dict[str, Making] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.coordinator.core.instructions import EmitEvent
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import at_least_text
-from shared.scheduling.preemption.giving_way import Choice
+from shared.scheduling.preemption.giving_way import VictimChoice
 
 NAMED = 5
 """Pods that are named for one reason."""
@@ -21,7 +21,7 @@ DOUBTS_KEPT = 4096
 class OfflineNotices:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._told: dict[str, frozenset[str]] = {}
         """By node, the reasons that were told."""
@@ -43,7 +43,7 @@ class OfflineNotices:
         """The node does not name a resource that pods hold."""
         self._tell(node, f"nothing is said of {resource}, which offline pods hold; nobody leaves for it", [resource])
 
-    def stay(self, node: Node, choice: Choice) -> None:
+    def stay(self, node: Node, choice: VictimChoice) -> None:
         """What is short still, and who would help and stays."""
         self._tell_doubts(self._state.cluster.index.pods_on(node.name))
         if not choice.lacking:

@@ -8,7 +8,7 @@ The pause doubles with each turn of a group in which nobody ended: what never en
 from __future__ import annotations
 
 from services.coordinator.core.due import Due
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 
 MOST_DOUBLINGS = 6
 """Of the pause: with a minute of patience it is an hour at most."""
@@ -17,7 +17,7 @@ MOST_DOUBLINGS = 6
 class Patience:
     """Groups that find no room."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._in_vain: dict[str, int] = {}
         """By group that waits, its turns in a row in which nobody ended."""

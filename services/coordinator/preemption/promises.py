@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.scheduling.preemption.budgets import covers
 
@@ -13,7 +13,7 @@ from shared.scheduling.preemption.budgets import covers
 class Promises:
     """One term's of who chooses victims, counted in ``ClusterState.promised`` beside those of others."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._of: dict[str, tuple[str, list[tuple[str, str]]]] = {}
         """By uid: the pod's name, and which budgets cover it."""

@@ -6,7 +6,7 @@ asked about while it is protected --its time is over--> its node is looked at ag
 from __future__ import annotations
 
 from services.coordinator.core.due import Due
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.scheduling.preemption.loss import protected_s
 
@@ -14,7 +14,7 @@ from shared.scheduling.preemption.loss import protected_s
 class Protected:
     """One term's. ``over``: counts nodes where somebody's time was over."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._due = Due()
         self.over = 0

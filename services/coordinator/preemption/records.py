@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from services.coordinator.core.instructions import StoreNominations
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 
 
 class Records:
     """One term's. ``kept``: the node by pod uid, as etcd has it once all that was asked for is done; ``inherited``:
     those of them that a leader before kept."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.kept: dict[str, str] = {}
         self.inherited: set[str] = set()

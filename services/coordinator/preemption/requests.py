@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from services.coordinator.binding.plans import Ledger
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.wire.messages import Eviction
 
 EVICTIONS_PER_PLAN = 256
@@ -26,7 +26,7 @@ STUCK_S = 60.0
 class Requests:
     """Those of one term."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger) -> None:
         self._state = state
         self._ledger = ledger
         self._lines: dict[tuple[str, int], deque[Eviction]] = {}

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.protected import Protected
 from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
@@ -30,7 +30,7 @@ from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.preemption import (
     NEVER,
     TERMINATING,
-    Candidate,
+    EvictionCandidate,
     Ranked,
     select_victims,
 )
@@ -52,7 +52,7 @@ FEWEST_CANDIDATES, CANDIDATE_SHARE = 100, 10
 
 BY_UID = attrgetter("uid")
 
-Tried = tuple[Candidate | None, tuple[str, ...]]
+Tried = tuple[EvictionCandidate | None, tuple[str, ...]]
 """What a dry run gave: whom to evict, or why nobody helps."""
 
 
@@ -98,7 +98,9 @@ class _Search:
 class Preemptor:
     """Searches of one term by group."""
 
-    def __init__(self, state: State, nominations: Nominations, reporter: StatusReporter, protected: Protected) -> None:
+    def __init__(
+        self, state: CoordinatorState, nominations: Nominations, reporter: StatusReporter, protected: Protected
+    ) -> None:
         self._state = state
         self.nominations = nominations
         self.protected = protected
@@ -381,7 +383,7 @@ class Preemptor:
             group.delayed.add(uid)
         return refusal
 
-    def _chosen(self, pod: Pod, search: _Search) -> Candidate:
+    def _chosen(self, pod: Pod, search: _Search) -> EvictionCandidate:
         """The best that was found; where a leader before nominated the pod, its node, if no more budgets break there:
         whom that one asked to leave may leave yet."""
         state = self._state

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 
 MOST = 3
 """Times in a row: one may be bad luck, and so may two."""
@@ -32,7 +32,7 @@ class _Tried:
 class Tries:
     """One term's, by a lone pod's uid, or a pod group's key: of those that wait still."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.of: dict[str, _Tried] = {}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.evictions import ASKED, EVICTED
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import Nominations
@@ -19,7 +19,7 @@ from services.coordinator.queues.leaving import GIVE_UP_S, Leaving
 from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
-from shared.scheduling.queues.nodes import Blocked, Charge, Waiting
+from shared.scheduling.queues.nodes import Blocked, Charge, WaitingUnit
 from shared.scheduling.queues.reclaim.search import Work, search
 from shared.scheduling.queues.reclaim.victims import Stock
 from shared.wire.messages import EvictionReason
@@ -28,7 +28,7 @@ NODES_TRIED = 16
 """Nodes on which one attempt is tried, and on which somebody is found ahead; the next goes on behind them."""
 
 
-class Chosen(NamedTuple):
+class ChosenLeavers(NamedTuple):
     """Who is to leave, and the room that was asked; None: nodes were not. ``awaited``: nobody else needs to, since
     those leave already."""
 
@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 class Finder:
     """One term's."""
 
-    def __init__(self, state: State, nominations: Nominations, leaving: Leaving, lent: Lent) -> None:
+    def __init__(self, state: CoordinatorState, nominations: Nominations, leaving: Leaving, lent: Lent) -> None:
         self._state = state
         self._nominations = nominations
         self._leaving = leaving
@@ -50,7 +50,7 @@ class Finder:
         """Who may be evicted now. ``among``: uids of those that would help; None: all do."""
         return Stock(self._state.queues, self._state.now, among=among, but=self._leaving.refused)
 
-    def leaves_for(self, unit: Waiting) -> Callable[[Pod], bool]:
+    def leaves_for(self, unit: WaitingUnit) -> Callable[[Pod], bool]:
         """Whether a pod's room may be awaited for the unit: the pod was evicted, not long ago, or is to leave for
         another unit of the same queue, to which it was owed."""
         state, leaving = self._state, self._nominations.leaving
@@ -74,19 +74,19 @@ class Finder:
         return leaves
 
     def on_a_node(
-        self, pod: Pod, unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
-    ) -> Work[Chosen]:
+        self, pod: Pod, unit: WaitingUnit, blocked: Blocked | None, waited_s: float, stock: Stock
+    ) -> Work[ChosenLeavers]:
         """The node on which the fewest must go, and who. What is found beside it serves the next unit of the kind: so
         one more costs as the nodes that are tried anew for it, mostly one."""
-        none = Chosen(None, ())
+        none = ChosenLeavers(None, ())
         if pod.never_preempts:
             return none
         ranking = yield from self._lent.ranking(pod, unit)
         if ranking is None:
             return none
-        tried = dict[str, Chosen]()
+        tried = dict[str, ChosenLeavers]()
 
-        def found_on(node: str) -> Work[Chosen]:
+        def found_on(node: str) -> Work[ChosenLeavers]:
             chosen = tried.get(node)
             if chosen is None:
                 state, of_one = self._state, self.stock(self._state.cluster.index.uids_on(node))
@@ -99,7 +99,7 @@ class Finder:
                 if not awaited:
                     victims = yield from self.who(unit, room, blocked, waited_s, of_one, stock, tried=bool(tried))
                 stock.weighed += of_one.weighed
-                chosen = tried[node] = Chosen(room, victims, awaited)
+                chosen = tried[node] = ChosenLeavers(room, victims, awaited)
             return chosen
 
         while True:
@@ -124,7 +124,7 @@ class Finder:
 
     def who(
         self,
-        unit: Waiting,
+        unit: WaitingUnit,
         room: NodeRoom | GroupRoom,
         blocked: Blocked | None,
         waited_s: float,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
@@ -21,8 +21,8 @@ from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
-from shared.scheduling.queues.nodes import Blocked, Waiting
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.nodes import Blocked, WaitingUnit
+from shared.scheduling.queues.turns import QueueTurns
 from shared.scheduling.reasons import NOT_READY
 
 TOLD_PER_TURN = 256
@@ -44,7 +44,12 @@ class QueueKeeper:
     """One term's."""
 
     def __init__(
-        self, state: State, reporter: StatusReporter, groups: GroupReporter, status: QueueReporter, reclaimer: Reclaimer
+        self,
+        state: CoordinatorState,
+        reporter: StatusReporter,
+        groups: GroupReporter,
+        status: QueueReporter,
+        reclaimer: Reclaimer,
     ) -> None:
         self._state = state
         self._reporter = reporter
@@ -121,7 +126,7 @@ class QueueKeeper:
     def _begin(self) -> None:
         """There are queues from now on: every pod that holds something counts. Costs as all pods, once."""
         state = self._state
-        turns = Turns(state.queues, state.groups.lacking, state.groups.label, state.groups.keeps)
+        turns = QueueTurns(state.queues, state.groups.lacking, state.groups.label, state.groups.keeps)
         turns.dirty.update(dict.fromkeys(state.cache.accounts))
         turns.nominated.update(dict.fromkeys(state.cluster.nominated_to))
         state.cache.changed, state.cluster.renominated = turns.dirty, turns.nominated
@@ -149,7 +154,7 @@ class QueueKeeper:
 
     # --- what counts --------------------------------------------------------------------------------------------
 
-    def _count(self, turns: Turns) -> None:
+    def _count(self, turns: QueueTurns) -> None:
         """A pod counts while it has an account, and while it is in flight."""
         state, tree = self._state, self._state.queues
         dirty = list(turns.dirty)
@@ -188,7 +193,7 @@ class QueueKeeper:
 
     # --- what is held back --------------------------------------------------------------------------------------
 
-    def _hold(self, unit: Waiting, blocked: Blocked) -> None:
+    def _hold(self, unit: WaitingUnit, blocked: Blocked) -> None:
         state = self._state
         pods = state.queue.hold_back(unit.key, state.now)
         if not pods:

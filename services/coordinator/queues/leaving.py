@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.scheduling.queues.nodes import Charge
@@ -62,7 +62,7 @@ class _Attempt:
 class Leaving:
     """One term's. ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
 
-    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
         self._ledger = ledger
         self._nominations = nominations

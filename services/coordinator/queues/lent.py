@@ -16,12 +16,12 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import numpy as np
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.model.resources import PODS
 from shared.scheduling.parked_groups import group_key
-from shared.scheduling.queues.nodes import Amounts, Line, Waiting
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Amounts, QueueLine, WaitingUnit
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.owed import givers
 from shared.scheduling.queues.reclaim.search import Work
 from shared.scheduling.queues.turns import amounts_of
@@ -60,7 +60,7 @@ class _Holdings:
             sums[rows] += np.fromiter(there.values(), np.int64, len(there))
 
 
-class Ranking:
+class LentRanking:
     """The nodes for units of one kind, in one look. Those on which somebody was found are offered to the next unit
     first, where the fewest had to go; then come those that were not tried yet."""
 
@@ -106,16 +106,16 @@ class Ranking:
 class Lent:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
-        self._held: dict[Line | None, _Holdings] = {}
+        self._held: dict[QueueLine | None, _Holdings] = {}
         """By queue what may be asked to leave; None: what is leaving."""
-        self._of: dict[str, tuple[Line | None, int, Amounts]] = {}
+        self._of: dict[str, tuple[QueueLine | None, int, Amounts]] = {}
         """What of that each pod is."""
         self._changed: dict[str, None] | None = None
         """Pods that may hold something else by now; None: nothing is summed up."""
         self._nodes_version = -1
-        self._rankings: dict[Hashable, Ranking] = {}
+        self._rankings: dict[Hashable, LentRanking] = {}
         self._tried: OrderedDict[Hashable, int] = OrderedDict()
 
     def begin(self) -> None:
@@ -130,10 +130,10 @@ class Lent:
         self._held.clear()
         self._of.clear()
 
-    def ranking(self, pod: Pod, unit: Waiting) -> Work[Ranking | None]:
+    def ranking(self, pod: Pod, unit: WaitingUnit) -> Work[LentRanking | None]:
         """The nodes, those first where the smallest part of what the unit asks for is to be freed; None: nobody owes it
         anything, or no node may be opened for it."""
-        lines = yield from givers(Outlook(self._state.queues), unit)
+        lines = yield from givers(QueueOutlook(self._state.queues), unit)
         if not lines:
             return None
         kind = self._kind(pod, unit)
@@ -141,22 +141,22 @@ class Lent:
         if known is None:
             yield from self._count()
             names = yield from self._in_order(pod, unit, lines)
-            known = self._rankings[kind] = Ranking(names, self._tried.pop(kind, 0))
+            known = self._rankings[kind] = LentRanking(names, self._tried.pop(kind, 0))
         return known
 
-    def tried_in_vain(self, pod: Pod, unit: Waiting, ranking: Ranking) -> None:
+    def tried_in_vain(self, pod: Pod, unit: WaitingUnit, ranking: LentRanking) -> None:
         """None of the nodes that were tried for the unit helps: the next look goes on behind them."""
         self._tried[self._kind(pod, unit)] = ranking.tried
         while len(self._tried) > KINDS_KEPT:
             self._tried.popitem(last=False)
 
     @staticmethod
-    def _kind(pod: Pod, unit: Waiting) -> Hashable:
+    def _kind(pod: Pod, unit: WaitingUnit) -> Hashable:
         return unit.line, unit.amounts, group_key(pod)
 
     # --- in order -----------------------------------------------------------------------------------------------
 
-    def _in_order(self, pod: Pod, unit: Waiting, lines: Iterable[Line]) -> Work[list[str]]:
+    def _in_order(self, pod: Pod, unit: WaitingUnit, lines: Iterable[QueueLine]) -> Work[list[str]]:
         state = self._state
         table = state.cache.table
         rows = state.constraints.resolvable(pod)
@@ -185,7 +185,7 @@ class Lent:
             return []
         return [names[at] for at in np.lexsort((np.array(names, np.str_), part)).tolist()]
 
-    def _add(self, sums: IntArray, name: str, lines: Iterable[Line | None]) -> None:
+    def _add(self, sums: IntArray, name: str, lines: Iterable[QueueLine | None]) -> None:
         for line in lines:
             if (held := self._held.get(line)) is not None:
                 held.add_to(sums, name)
@@ -228,7 +228,7 @@ class Lent:
                 held = self._held[line] = _Holdings()
             held.count(row, amounts, 1)
 
-    def _standing(self, uid: str) -> tuple[Line | None, int, Amounts] | None:
+    def _standing(self, uid: str) -> tuple[QueueLine | None, int, Amounts] | None:
         """What the pod holds where it stands, if it leaves, or may be asked to."""
         state = self._state
         account, charge = state.cache.accounts.get(uid), state.queues.charges.get(uid)

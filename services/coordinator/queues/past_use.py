@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.wire.records import QueueHistoryRecord
 
 
 class PastUse:
     """One term's. What was read of a queue waits until its object is there: the two may come in any order."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._kept: QueueHistoryRecord | None = None
         self._read_time, self._read_at = 0, 0.0

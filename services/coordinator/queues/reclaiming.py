@@ -19,24 +19,24 @@ from itertools import islice
 from msgspec import Struct
 
 from services.coordinator.binding.plans import Ledger
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.nominations import Nominations
-from services.coordinator.queues.finding import Chosen, Finder
+from services.coordinator.queues.finding import ChosenLeavers, Finder
 from services.coordinator.queues.leaving import Leaving
 from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
-from shared.model.queue import Order
+from shared.model.queue import UnitOrder
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queues.nodes import Blocked, Charge, Waiting
+from shared.scheduling.queues.nodes import Blocked, Charge, WaitingUnit
 from shared.scheduling.queues.reclaim.lowered import over_limit
 from shared.scheduling.queues.reclaim.search import Work, by_own_pods, search, still_owed
 from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.structure import Structure
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.turns import QueueTurns
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import EvictionReason
 
@@ -81,7 +81,7 @@ class _Task(Struct, frozen=True):
 class Reclaimer:
     """One term's."""
 
-    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
+    def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
         self._nominations = nominations
         self._leaving = Leaving(state, ledger, nominations)
@@ -111,7 +111,7 @@ class Reclaimer:
         busy = self._leaving.attempts or any(queue.reclaim or queue.preempts_within for queue in queues)
         return self._looked_at + EVERY_S if busy else None
 
-    def step(self, turns: Turns) -> None:
+    def step(self, turns: QueueTurns) -> None:
         """Go on with the look at the queues that may take something back and at those that leave, and with the search
         for a group beside it; each may take half of the work there is."""
         state = self._state
@@ -129,7 +129,7 @@ class Reclaimer:
         self._leaving.step()
         state.work = max(0, left // NODES_PER_WORK)
 
-    def _may_look_early(self, turns: Turns) -> bool:
+    def _may_look_early(self, turns: QueueTurns) -> bool:
         """Whether somebody came to wait since the last look, and that one was not in vain: where nothing can be taken
         back, thousands that come make no look more."""
         return bool(turns.fresh or turns.held_anew) and not self._in_vain
@@ -153,7 +153,7 @@ class Reclaimer:
 
     # --- a look -------------------------------------------------------------------------------------------------
 
-    def _over_queues(self, turns: Turns) -> Work[None]:
+    def _over_queues(self, turns: QueueTurns) -> Work[None]:
         self._again = self._in_vain = turns.held_anew = False
         self.lent.begin()
         yield from self._leaving.follow()
@@ -177,7 +177,7 @@ class Reclaimer:
 
     # --- a limit holds units back -------------------------------------------------------------------------------
 
-    def _look_at(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
+    def _look_at(self, name: str, turns: QueueTurns, stock: Stock) -> Work[None]:
         tree = self._state.queues
         queue = tree.queues[name]
         if (name, "") not in self._leaving.attempts:
@@ -189,7 +189,7 @@ class Reclaimer:
         if queue.reclaim:
             yield from self._look_at_parked(name, turns, stock)
 
-    def _look_at_held(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
+    def _look_at_held(self, name: str, turns: QueueTurns, stock: Stock) -> Work[None]:
         """Units that limits hold back, the first of each kind, and the next of it where that one was helped."""
         tree = self._state.queues
         line = tree.structure.nodes[name].own
@@ -199,7 +199,7 @@ class Reclaimer:
         while heads and in_vain < HEADS_PER_QUEUE and served < UNITS_SERVED:
             _, unit = heapq.heappop(heads)
             yield LOOKED
-            kinds = line.shapes.values() if line.order is Order.FIFO else (unit.shape,)
+            kinds = line.shapes.values() if line.order is UnitOrder.FIFO else (unit.shape,)
             blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
             if blocked is None or blocked.problem or not (yield from self._lift(name, unit, blocked, turns, stock)):
                 in_vain += 1
@@ -211,7 +211,7 @@ class Reclaimer:
             if behind:
                 heapq.heappush(heads, min(behind))
 
-    def _lift(self, name: str, unit: Waiting, blocked: Blocked, turns: Turns, stock: Stock) -> Work[bool]:
+    def _lift(self, name: str, unit: WaitingUnit, blocked: Blocked, turns: QueueTurns, stock: Stock) -> Work[bool]:
         """Look for those that have to leave so that the limit lets the unit go, and a node, or nodes, take it then."""
         tree, began, waited_s = self._state.queues, self._version, turns.waited_s(unit.key, self._state.now)
         if waited_s < tree.queues[name].reclaim_after_s and not by_own_pods(unit, blocked):
@@ -219,7 +219,7 @@ class Reclaimer:
         places = self._places(unit.key)
         if places is None:
             found = yield from search(tree, unit, self._state.now, waited_s=waited_s, blocked=blocked, stock=stock)
-            chosen = Chosen(None, found.victims)
+            chosen = ChosenLeavers(None, found.victims)
         elif isinstance(places, Pod):
             chosen = yield from self._finder.on_a_node(places, unit, blocked, waited_s, stock)
         else:
@@ -245,7 +245,7 @@ class Reclaimer:
             return entry.pod if entry is not None and state.constraints.fits_nowhere(entry.pod) else None
         return [entry.pod for entry in group.in_order()]
 
-    def _is_held_back(self, unit: Waiting, chosen: Chosen) -> bool:
+    def _is_held_back(self, unit: WaitingUnit, chosen: ChosenLeavers) -> bool:
         """Whether a limit still does, and lets the unit go once the victims have left; and, where nodes were asked,
         they take it then."""
         tree, state, (room, victims, _) = self._state.queues, self._state, chosen
@@ -264,7 +264,7 @@ class Reclaimer:
 
     # --- no node takes units ------------------------------------------------------------------------------------
 
-    def _look_at_parked(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
+    def _look_at_parked(self, name: str, turns: QueueTurns, stock: Stock) -> Work[None]:
         """Some units of the queue that no node takes: what was borrowed may be in their way. Those first that were
         looked at longest ago, with which the next look goes on: who waits gets what he waits for. Then some that came
         since the last look, else thousands for which room is made already would stand before them."""
@@ -272,7 +272,7 @@ class Reclaimer:
         yield from self._look_at_some(name, turns, stock, turns.fresh)
 
     def _look_at_some(
-        self, name: str, turns: Turns, stock: Stock, among: Mapping[str, Mapping[str, object]]
+        self, name: str, turns: QueueTurns, stock: Stock, among: Mapping[str, Mapping[str, object]]
     ) -> Work[None]:
         """Those ``among`` the parked ones, in order, until some were asked about in vain."""
         looked, in_vain, served = set[str](), 0, 0
@@ -292,7 +292,7 @@ class Reclaimer:
                 served += found is True
                 self._in_vain = self._in_vain or found is False or (came and not found)
 
-    def _look_at_one(self, name: str, key: str, turns: Turns, stock: Stock) -> Work[bool | None]:
+    def _look_at_one(self, name: str, key: str, turns: QueueTurns, stock: Stock) -> Work[bool | None]:
         """Whether room is made for it now; None: it was not asked."""
         state, parked = self._state, turns.parked.get(name, {})
         is_group = key in state.queue.groups
@@ -319,7 +319,7 @@ class Reclaimer:
             return False
         return (yield from self._make_room_on_a_node(pods[0], unit, waited_s, turns, stock))
 
-    def _waits(self, key: str, turns: Turns) -> tuple[list[Pod], Waiting] | None:
+    def _waits(self, key: str, turns: QueueTurns) -> tuple[list[Pod], WaitingUnit] | None:
         """The pods of a parked unit, and the unit as if it stood in its queue's line; None: it is not parked, never
         preempts, room is made for it already, or was made in vain."""
         state = self._state
@@ -334,7 +334,9 @@ class Reclaimer:
             return None
         return None if pods[0].never_preempts else (pods, state.queues.stand_in(turns.waiting(unit)))
 
-    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float, turns: Turns, stock: Stock) -> Work[bool]:
+    def _make_room_on_a_node(
+        self, pod: Pod, unit: WaitingUnit, waited_s: float, turns: QueueTurns, stock: Stock
+    ) -> Work[bool]:
         """For a lone pod: where the fewest must go. Whether room is made."""
         began = self._version
         chosen = yield from self._finder.on_a_node(pod, unit, None, waited_s, stock)
@@ -350,7 +352,7 @@ class Reclaimer:
     # --- no nodes take a group ----------------------------------------------------------------------------------
 
     def _make_room_for_a_group(
-        self, key: str, pods: list[Pod], unit: Waiting, waited_s: float, turns: Turns
+        self, key: str, pods: list[Pod], unit: WaitingUnit, waited_s: float, turns: QueueTurns
     ) -> Work[None]:
         """For members that go together."""
         began = self._version
@@ -359,10 +361,10 @@ class Reclaimer:
             self._conclude(key, room, victims, began, turns)
 
     def _over_nodes(
-        self, key: str, pods: list[Pod], unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
-    ) -> Work[Chosen]:
+        self, key: str, pods: list[Pod], unit: WaitingUnit, blocked: Blocked | None, waited_s: float, stock: Stock
+    ) -> Work[ChosenLeavers]:
         """Who must go for a group, over all nodes, or over those of one topology domain after the other."""
-        state, none = self._state, Chosen(None, ())
+        state, none = self._state, ChosenLeavers(None, ())
         group = state.groups.as_it_stands(key)
         if group is None:
             return none
@@ -377,19 +379,19 @@ class Reclaimer:
                 found = yield from search(
                     state.queues, unit, state.now, waited_s=waited_s, blocked=blocked, stock=stock
                 )
-                return Chosen(room, found.victims)
+                return ChosenLeavers(room, found.victims)
             if group.never_preempts or all(pod.never_preempts for pod in pods):
                 continue  # a limit may be lifted for it, nodes are not emptied
             there = self._finder.stock(room.helpful())
             victims = yield from self._finder.who(unit, room, blocked, waited_s, there, stock)
             if victims:
-                return Chosen(room, victims)
+                return ChosenLeavers(room, victims)
         return none
 
     # --- who leaves ---------------------------------------------------------------------------------------------
 
     def _conclude(
-        self, key: str, room: NodeRoom | GroupRoom, victims: Sequence[Charge], began: Hashable, turns: Turns
+        self, key: str, room: NodeRoom | GroupRoom, victims: Sequence[Charge], began: Hashable, turns: QueueTurns
     ) -> bool:
         """The pods are nominated, which is the reservation, and the victims asked once that is stored: if what was
         chosen stands still."""
@@ -418,7 +420,7 @@ class Reclaimer:
         state.log("quota_reclaimed", queue=unit.line.name, unit=unit.key, victims=len(leaving))
         return True
 
-    def _take_what_leaves(self, key: str, room: NodeRoom, turns: Turns) -> bool:
+    def _take_what_leaves(self, key: str, room: NodeRoom, turns: QueueTurns) -> bool:
         """The pod is nominated where others make room that nobody else is to have, if that stands still."""
         state, waits = self._state, self._waits(key, turns)
         if waits is None:

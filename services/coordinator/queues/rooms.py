@@ -11,15 +11,15 @@ from operator import attrgetter
 
 import numpy as np
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import runs
 from shared.scheduling.groups.trial import Standing, Trial
-from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.state.node_table import BoolArray
 
 BY_UID = attrgetter("uid")
@@ -31,7 +31,7 @@ DRY_RUN = 50
 class NodeRoom:
     """Of one node, for a lone pod. ``nodes``: where it would go, by uid."""
 
-    def __init__(self, state: State, pod: Pod, prefiltered: Prefiltered, node: str) -> None:
+    def __init__(self, state: CoordinatorState, pod: Pod, prefiltered: Prefiltered, node: str) -> None:
         self.nodes = {pod.uid: node}
         self._state = state
         self._prefiltered = prefiltered
@@ -40,7 +40,7 @@ class NodeRoom:
         self._gone: set[str] = set()
         self.work = 0
 
-    def anew(self, pods: Sequence[Pod], _: Waiting) -> NodeRoom | None:
+    def anew(self, pods: Sequence[Pod], _: WaitingUnit) -> NodeRoom | None:
         """The same question, as of now; None: the node is gone."""
         [pod] = pods
         there = self._node in self._state.cache.table.row_of
@@ -94,20 +94,22 @@ class GroupRoom:
     """For members of a pod group, as many of which must go at once as it lacks. ``allowed [rows]``: among these nodes;
     None: all. ``nodes``: where they would go, by uid, as last asked."""
 
-    def __init__(self, state: State, pods: Sequence[Pod], unit: Waiting, allowed: BoolArray | None) -> None:
+    def __init__(
+        self, state: CoordinatorState, pods: Sequence[Pod], unit: WaitingUnit, allowed: BoolArray | None
+    ) -> None:
         self._state = state
         self._pods = pods
         self._lacking = max(1, state.groups.lacking(unit.key))
         self._allowed = allowed
         self._nodes_version = state.nodes_version
-        outlook = Outlook(state.queues)
+        outlook = QueueOutlook(state.queues)
         self._free = {name: outlook.free(name) - amount for name, amount in unit.amounts}
         self._crew = Crew(state.cluster, pods)
         self._base = self._trial = Trial.of(self._crew, state.feasibility)
         self._base.leave(self._standing(state.queues.decided.leaving))
         self.work = self._base.work
 
-    def anew(self, pods: Sequence[Pod], unit: Waiting) -> GroupRoom | None:
+    def anew(self, pods: Sequence[Pod], unit: WaitingUnit) -> GroupRoom | None:
         """The same question, as of now; None: which nodes it is about may be others by now."""
         same = self._allowed is None or self._nodes_version == self._state.nodes_version
         return GroupRoom(self._state, pods, unit, self._allowed) if same else None

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from services.coordinator.core.instructions import TellQueue
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.qos import is_lent
 from shared.model.queue import QueueCondition, QueueStatus
 from shared.model.resources import at_least_text, at_most_text, quantity_text
-from shared.scheduling.queues.nodes import Line, Node, lines_of
+from shared.scheduling.queues.nodes import QueueLine, QueueNode, lines_of
 from shared.scheduling.queues.tree import QueueTree
 
 EVERY_S = 2.0
@@ -30,7 +30,7 @@ QUEUES_PER_TURN = 64
 class QueueReporter:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._at = 0.0
         self._version = (-1, -1)
@@ -76,7 +76,7 @@ class QueueReporter:
         state.out.append(TellQueue(queue, status))
 
 
-def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
+def warnings_of(node: QueueNode, tree: QueueTree) -> list[tuple[str, str]]:
     """(reason, sentence) of all that should be corrected of a queue, though it is used."""
     found = [*tree.structure.warnings.get(node.name, ()), *_unknown_resources(node, tree)]
     if node.parent is not None and not node.parent.name:
@@ -88,7 +88,7 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
     return found
 
 
-def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]:
+def _unknown_resources(node: QueueNode, tree: QueueTree) -> Iterator[tuple[str, str]]:
     """Limits of what no node has: most often a name that is misspelt. While there is no node nothing is known, and what
     is lent may be none for a while: a name of that is a mistake where another domain's is lent."""
     if not any(tree.capacity.values()):
@@ -104,13 +104,13 @@ def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]
             yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"
 
 
-def pending_in(state: State, node: Node) -> int:
+def pending_in(state: CoordinatorState, node: QueueNode) -> int:
     """How many units of the queue, and of those below it, wait."""
     turns = state.queue.turns
     return turns.pending(node) if turns is not None else node.pending
 
 
-def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, pending: int) -> QueueStatus:
+def status_of(node: QueueNode, warnings: list[tuple[str, str]], generation: int, pending: int) -> QueueStatus:
     """What a queue's status should say. ``pending``: how many of its units wait."""
     above, problem = node.parent, node.problem
     reason = "CannotBeUsed"
@@ -129,7 +129,7 @@ def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, pend
     return QueueStatus((ready, sound), used, pending, sum(map(held_in, lines_of(node))), generation)
 
 
-def held_in(line: Line) -> int:
+def held_in(line: QueueLine) -> int:
     """How many of a line's units a quota holds back."""
     if line.fifo_head() is not None:
         return len(line.units)

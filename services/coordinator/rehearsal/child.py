@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from shared.policy.rehearsal.mesh_rehearsal import verdict_on
-from shared.policy.rehearsal.situation import Order, Verdict
+from shared.policy.rehearsal.situation import RehearsalOrder, RehearsalVerdict
 from shared.runtime.process.linux import die_with_parent
 
 NICE = 19
@@ -34,11 +34,13 @@ def main() -> None:
     die_with_parent()
     if os.getppid() != int(sys.argv[1]):  # it ended before we asked to end with it
         return
-    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=RehearsalOrder)
     try:
         verdict = verdict_on(order)
     except MemoryError:
-        verdict = Verdict(problem=f"it takes more than {MOST_MIB} MiB: the pods ask for too many different things")
+        verdict = RehearsalVerdict(
+            problem=f"it takes more than {MOST_MIB} MiB: the pods ask for too many different things"
+        )
     verdict = msgspec.structs.replace(verdict, cpu_s=time.process_time())
     sys.stdout.buffer.write(msgspec.msgpack.encode(verdict))
 

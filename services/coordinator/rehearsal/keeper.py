@@ -29,10 +29,10 @@ from shared.errors import StoreError
 from shared.model.constraints import PodClass
 from shared.policy.registry import rehearsed_beside
 from shared.policy.rehearsal.situation import (
-    Ask,
-    Order,
+    GpuAsk,
+    RehearsalOrder,
+    RehearsalVerdict,
     Situation,
-    Verdict,
     asked_of,
     nodes_of,
 )
@@ -62,10 +62,10 @@ NODES_AT_ONCE = 50
 CLASSES_AT_ONCE = 500
 """Classes of pods, likewise: some 5 ms."""
 
-Play = Callable[[Order], Awaitable[Verdict]]
+Play = Callable[[RehearsalOrder], Awaitable[RehearsalVerdict]]
 
 
-async def in_a_process(order: Order) -> Verdict:
+async def in_a_process(order: RehearsalOrder) -> RehearsalVerdict:
     """Play it in a process beside us; one that cannot be started, dies or takes too long is a problem like others."""
     try:
         child = await asyncio.create_subprocess_exec(
@@ -73,15 +73,17 @@ async def in_a_process(order: Order) -> Verdict:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
-        return Verdict(problem=f"no process can be started: {error}")
+        return RehearsalVerdict(problem=f"no process can be started: {error}")
     try:
         async with asyncio.timeout(MOST_S):
             told, _ = await child.communicate(msgspec.msgpack.encode(order))
-        return msgspec.msgpack.decode(told, type=Verdict)
+        return msgspec.msgpack.decode(told, type=RehearsalVerdict)
     except TimeoutError:
-        return Verdict(problem=f"the rehearsal took more than {MOST_S:.0f} s", cpu_s=MOST_S)
+        return RehearsalVerdict(problem=f"the rehearsal took more than {MOST_S:.0f} s", cpu_s=MOST_S)
     except msgspec.DecodeError:
-        return Verdict(problem=f"the process that rehearses ended with {child.returncode}; see its error output")
+        return RehearsalVerdict(
+            problem=f"the process that rehearses ended with {child.returncode}; see its error output"
+        )
     finally:
         if child.returncode is None:
             child.kill()
@@ -159,11 +161,13 @@ class Rehearser:
             return
         began_s = self._clock()
         if weights is not None:
-            verdict = await self._play(Order(ref.name, weights, situation))
+            verdict = await self._play(RehearsalOrder(ref.name, weights, situation))
             if not verdict.problem and verdict.places not in (ref.name, rehearsed_beside(ref.name)):
-                verdict = Verdict(problem=f"{verdict.places[:50]!r} is to place, which cannot be", cpu_s=verdict.cpu_s)
+                verdict = RehearsalVerdict(
+                    problem=f"{verdict.places[:50]!r} is to place, which cannot be", cpu_s=verdict.cpu_s
+                )
         else:
-            verdict = Verdict(problem="its weights are not in etcd")
+            verdict = RehearsalVerdict(problem="its weights are not in etcd")
         took_s = self._clock() - began_s
         facts = {
             "policy": ref.title,
@@ -192,7 +196,7 @@ class Rehearser:
 
     async def _situation(self) -> Situation:
         """The demand and the nodes; counted in parts, between which the loop is others'."""
-        state, asked = self._core.state, Counter[Ask]()
+        state, asked = self._core.state, Counter[GpuAsk]()
         table, shares = state.cache.table, state.settings.profile.gpu_shares
         classes = list((await self._asked()).items())
         for first in range(0, len(classes), CLASSES_AT_ONCE):

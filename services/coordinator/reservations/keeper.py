@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.model.reservation import Reservation, ReservationPhase
 
@@ -61,7 +61,7 @@ ReservationWork = EndReservation | TellReservation | DropReservation | MarkNode
 class ReservationKeeper:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._marked_at: dict[str, float] = {}
 

@@ -11,7 +11,7 @@ not work out is undone at once. No agent could answer for that: to agents the ro
 from __future__ import annotations
 
 from services.coordinator.core.decisions import PastDecision
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.pod import Pod
@@ -27,7 +27,7 @@ POLICY = "reservation"
 class ReservedSeats:
     """One term's."""
 
-    def __init__(self, state: State, conflicts: ConflictTracker) -> None:
+    def __init__(self, state: CoordinatorState, conflicts: ConflictTracker) -> None:
         self._state = state
         self._conflicts = conflicts
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from services.coordinator.agents.views import AgentView
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.constraints import PodClass
 from shared.policy.demand import DemandCount
 from shared.policy.observation import ToldDemand
@@ -24,7 +24,7 @@ MOST_STANDING = 4096
 class ClusterDemand:
     """One term's."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._count = DemandCount()
         self._begun = False

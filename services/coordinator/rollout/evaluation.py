@@ -18,7 +18,7 @@ import msgspec
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.instructions import KeepWindow, WritePointer
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
@@ -27,7 +27,7 @@ from shared.decide.guard import Failure
 from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import UNLOADED, Change, PointerRollout, deciding_goal, step_of
+from shared.policy.rollout.rollout import UNLOADED, PointerChange, PointerRollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -37,7 +37,9 @@ WRITE_RETRY_S, LOOK_AGAIN_S = 2.0, 0.5
 class RolloutEvaluation:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, variants: Variants, sampling: Sampling, agents: Mapping[str, AgentView]) -> None:
+    def __init__(
+        self, state: CoordinatorState, variants: Variants, sampling: Sampling, agents: Mapping[str, AgentView]
+    ) -> None:
         self._state = state
         self._agents = agents
         self._refusing: set[str] = set()
@@ -45,7 +47,7 @@ class RolloutEvaluation:
         self._variants = variants
         self._sampling = sampling
         self._rollout: PointerRollout | None = None
-        self._written: tuple[Change, float] | None = None
+        self._written: tuple[PointerChange, float] | None = None
         self._harm = HarmSeen()
         self.failures: Counter[str] = Counter()
         self.windows = 0
@@ -265,7 +267,7 @@ class RolloutEvaluation:
     def _refs(pointer: PolicyPointer) -> list[PolicyRef]:
         return [pointer.active] if pointer.candidate is None else [pointer.active, pointer.candidate]
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: PointerChange) -> None:
         self._written = (change, self._state.now)
         self._state.agenda.evaluation = min(self._state.agenda.evaluation, self._state.now + WRITE_RETRY_S)
         self._state.out.append(WritePointer(change))

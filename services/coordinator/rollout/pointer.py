@@ -16,7 +16,7 @@ from services.coordinator.core.events import Event, PointerSeen, PolicyRead
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import bytes_of, goes_by_nodes, load_policy, made_here, ref_of
-from shared.policy.rollout.rollout import Change, first_pointer, heed
+from shared.policy.rollout.rollout import PointerChange, first_pointer, heed
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
 from shared.runtime.records.prefix_watch import until_known
@@ -101,7 +101,7 @@ class ActivePolicy:
         return policy
 
 
-async def write(store: Store, keys: Keys, change: Change, term: int) -> None:
+async def write(store: Store, keys: Keys, change: PointerChange, term: int) -> None:
     """Make the change if the pointer is still what it starts from and ``term`` still leads; the watch tells the rest.
 
     An answer that is lost is no matter: the core asks again for what it does not see.
@@ -124,6 +124,6 @@ async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
         after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
         weights = bytes_of(policy)
         leads = [CreateRevisionIs(keys.coordinator_leader, term)]
-        await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
+        await write_change(store, keys, PointerChange(before, after), 0, compares=leads, weights=weights)
 
     await until_known(write_first, "policy_pointer_unseeded")

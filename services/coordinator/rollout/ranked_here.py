@@ -10,7 +10,7 @@ all agents are asked.
 
 from __future__ import annotations
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.policy.guard import PlacementGuard
 from shared.policy.observation import Policy, Supplies, ToldDemand, supply
 from shared.policy.registry import goes_by_nodes, made_here
@@ -21,7 +21,7 @@ from shared.wire.records import PolicyPointer, PolicyRef
 class RankedHere:
     """One term's. ``demand``: as agents are told it."""
 
-    def __init__(self, state: State, demand: ToldDemand) -> None:
+    def __init__(self, state: CoordinatorState, demand: ToldDemand) -> None:
         self._state = state
         self._demand = demand
         self._known: dict[PolicyRef, PlacementGuard] = {}

@@ -8,7 +8,8 @@ Any pod is sampled that has a choice: about which its nodes alone decide, or als
 that are alike, up to ``MOST_MEMBERS`` of them, dealt one after the other; where more than their nodes decides, each to
 a node of its own before any gets a second. A shadow request is asked and never placed. It costs each agent one more
 class to rank per cycle, whatever the load. Without a rollout nobody is asked anything; now and then the active policy's
-choice is valued alone. What was left out, and why, is counted (``Tally``). The samples are judged in ``evaluation.py``.
+choice is valued alone. What was left out, and why, is counted (``SamplingTally``). The samples are judged in
+``evaluation.py``.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from random import Random
 
 import numpy as np
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.assign import Merged
 from services.coordinator.cycle.classes import Classes, OfferedClass
 from services.coordinator.rollout.variants import Variants
-from services.coordinator.rollout.window import Lost, Rows, Sample, Valuing
+from services.coordinator.rollout.window import Rows, Skipped, Valuing, WindowSample
 from shared.model.unit import Unit
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray
@@ -40,20 +41,20 @@ MOST_MEMBERS = 8
 
 
 @dataclass(slots=True)
-class Tally:
+class SamplingTally:
     """Of the ``cycles`` that were looked at. ``offered``: their pods; ``choosing``: those that had a choice of nodes;
     ``lost``: cycles without a sample."""
 
     cycles: int = 0
     offered: int = 0
     choosing: int = 0
-    lost: Counter[Lost] = field(default_factory=Counter)
+    lost: Counter[Skipped] = field(default_factory=Counter)
 
 
 class Sampling:
     """One term's. ``samples``: of cycles that ended, until ``RolloutEvaluation`` takes them."""
 
-    def __init__(self, state: State, variants: Variants) -> None:
+    def __init__(self, state: CoordinatorState, variants: Variants) -> None:
         self._state = state
         self._variants = variants
         self._turn = 0
@@ -64,8 +65,8 @@ class Sampling:
         """How many units of each are dealt."""
         self._next_at = 0.0
         self.valuing = Valuing(state)
-        self.samples: list[Sample] = []
-        self.tally, self.before = Tally(), Tally()
+        self.samples: list[WindowSample] = []
+        self.tally, self.before = SamplingTally(), SamplingTally()
         """Of the window that is open, and of the last one."""
 
     def begin(self, term: int) -> None:
@@ -75,7 +76,7 @@ class Sampling:
     def reopen(self) -> None:
         """A window begins."""
         self.valuing.reopen()
-        self.tally, self.before = Tally(), self.tally
+        self.tally, self.before = SamplingTally(), self.tally
 
     @property
     def compared(self) -> tuple[int, ...]:
@@ -99,10 +100,10 @@ class Sampling:
         self.tally.offered += sum(len(one.units) for one in offered.values())
         self.tally.choosing += sum(len(one.units) for one in choosing)
         if not choosing:
-            self.tally.lost[Lost.ONE_NODE] += 1
+            self.tally.lost[Skipped.ONE_NODE] += 1
             return
         if variants.has_candidate and len(offered) >= MAX_UNITS:
-            self.tally.lost[Lost.FULL] += 1
+            self.tally.lost[Skipped.FULL] += 1
             return
         one = choosing[self._turn % len(choosing)]
         self._turn += 1
@@ -136,19 +137,19 @@ class Sampling:
         if other is not None and pointer.candidate is not None:
             agents &= _judges(other, pointer.candidate)
         if 2 * len(agents) <= len(one.lists):
-            self.tally.lost[Lost.UNHEARD] += 1
+            self.tally.lost[Skipped.UNHEARD] += 1
             return
         active = self._choice(one, agents)
         candidate = self._choice(other, agents) if other is not None else None
         dealt = len(active) if candidate is None else min(len(active), len(candidate))
         if not dealt:
-            self.tally.lost[Lost.NO_NODE] += 1
+            self.tally.lost[Skipped.NO_NODE] += 1
             return
         sample = self.valuing.sample(
             one.pod_class, self._allowed(one), self._variants.goal, active[:dealt],
             None if candidate is None else candidate[:dealt],
         )  # fmt: skip
-        if isinstance(sample, Lost):
+        if isinstance(sample, Skipped):
             self.tally.lost[sample] += 1
         else:
             self.samples.append(sample)

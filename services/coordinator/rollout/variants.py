@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from services.coordinator.core.events import NodeSample
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.rollout.demand import ClusterDemand
 from services.coordinator.rollout.ranked_here import RankedHere
 from services.coordinator.usage.inventory import WorkloadInventory
@@ -50,7 +50,7 @@ LESSON_EVERY_S = 5.0
 class Variants:
     """The pointer's effect on cycles: ``follow`` takes over a pointer, the rest goes by what it set."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from services.coordinator.rollout.sampling import Sampling
-from services.coordinator.rollout.window import Lost, OpenWindow
-from shared.policy.rollout.judging import RolloutSettings, Window
+from services.coordinator.rollout.window import OpenWindow, Skipped
+from shared.policy.rollout.judging import RolloutSettings, RolloutWindow
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import PointerRollout, deciding_goal, promotion_of
 from shared.wire.records import PolicyConduct, PolicyWindow
@@ -107,13 +107,13 @@ def view_of(
 
 
 WHY = {
-    Lost.ONE_NODE: "in {} of {} cycles no pod had a choice of nodes (one was open to each, or kept for it)",
-    Lost.FULL: "in {} of {} cycles the offer had no room for another class",
-    Lost.UNHEARD: "in {} of {} cycles half of the agents or more did not judge by both policies (weights not loaded "
+    Skipped.ONE_NODE: "in {} of {} cycles no pod had a choice of nodes (one was open to each, or kept for it)",
+    Skipped.FULL: "in {} of {} cycles the offer had no room for another class",
+    Skipped.UNHEARD: "in {} of {} cycles half of the agents or more did not judge by both policies (weights not loaded "
     "yet, or silent)",
-    Lost.NO_NODE: "in {} of {} cycles a policy named no node that still took the pod",
-    Lost.UNDEFINED: "in {} of {} cycles the goal had no finite value on some node (a division by zero)",
-    Lost.INDIFFERENT: "in {} of {} cycles the goal told no node from another",
+    Skipped.NO_NODE: "in {} of {} cycles a policy named no node that still took the pod",
+    Skipped.UNDEFINED: "in {} of {} cycles the goal had no finite value on some node (a division by zero)",
+    Skipped.INDIFFERENT: "in {} of {} cycles the goal told no node from another",
 }
 """Why a window stays empty, for people: cycles without a sample, and all that were looked at."""
 
@@ -136,7 +136,7 @@ def _sampled(sampling: Sampling, *, wanted: bool) -> Sampled:
     )
 
 
-def conduct_of(window: Window) -> PolicyConduct:
+def conduct_of(window: RolloutWindow) -> PolicyConduct:
     """What both did beside choosing."""
     mine, theirs = window.candidate, window.active
     return PolicyConduct(

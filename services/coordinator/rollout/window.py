@@ -18,15 +18,15 @@ from enum import StrEnum
 import numpy as np
 from msgspec import Struct
 
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.constraints import PodClass
 from shared.policy.power import NodePower
 from shared.policy.rewards.expression import RewardFailed
 from shared.policy.rollout.costs import Costs
-from shared.policy.rollout.judging import HOT, Kpi, Window
+from shared.policy.rollout.judging import HOT, Kpi, RolloutWindow
 from shared.policy.rollout.outcome import NEUTRAL, goal_named, values
-from shared.policy.rollout.room import Arrivals, Room
+from shared.policy.rollout.room import Arrivals, RoomMeasure
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, NodeTable
 from shared.wire.records import PolicyValue
@@ -41,21 +41,21 @@ Rows = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class ChoiceWorth:
     """The value of each policy's choice by one goal; ``candidate`` None: only the active one was asked."""
 
     active: float
     candidate: float | None = None
 
 
-class Sample(Struct, frozen=True):
+class WindowSample(Struct, frozen=True):
     """One decision. ``worth`` by goal, the deciding one always; a goal that tells no node from another is left out."""
 
-    worth: Mapping[str, Worth]
+    worth: Mapping[str, ChoiceWorth]
     agreed: bool
 
 
-class Lost(StrEnum):
+class Skipped(StrEnum):
     """Why a cycle that was looked at gave no sample."""
 
     ONE_NODE = "one-node"
@@ -75,10 +75,10 @@ class Lost(StrEnum):
 class Valuing:
     """Keeps what pods ask for, and measures choices."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self.arrivals = Arrivals()
-        self._room: Room | None = None
+        self._room: RoomMeasure | None = None
         self._used = False
         """Whether a sample of the window that is open rests on it."""
 
@@ -88,7 +88,7 @@ class Valuing:
 
     def sample(
         self, pod_class: PodClass, allowed: BoolArray | None, goal: str, active: Rows, candidate: Rows | None
-    ) -> Sample | Lost:
+    ) -> WindowSample | Skipped:
         """What it is worth to deal these rows to pods of the class, one after the other, among the ``allowed`` nodes
         (None: all); or why ``goal`` does not tell it."""
         goals = dict.fromkeys((goal, NEUTRAL))
@@ -99,15 +99,15 @@ class Valuing:
             mine = None if candidate is None else self._worth(goals, pod_class, allowed, candidate, first)
             theirs = self._worth(goals, pod_class, allowed, active, first)
         except RewardFailed:
-            return Lost.UNDEFINED
-        worth: dict[str, Worth] = {}
+            return Skipped.UNDEFINED
+        worth: dict[str, ChoiceWorth] = {}
         for name in goals:
             if name in theirs and (mine is None or name in mine):
-                worth[name] = Worth(theirs[name], None if mine is None else mine[name])
+                worth[name] = ChoiceWorth(theirs[name], None if mine is None else mine[name])
             elif name == goal:
-                return Lost.INDIFFERENT
+                return Skipped.INDIFFERENT
         self._used = True
-        return Sample(worth, candidate is not None and sorted(active) == sorted(candidate))
+        return WindowSample(worth, candidate is not None and sorted(active) == sorted(candidate))
 
     def _worth(
         self, goals: Iterable[str], pod_class: PodClass, allowed: BoolArray | None, rows: Rows, first: _Valued
@@ -118,7 +118,7 @@ class Valuing:
         if self._room is None:
             profile = self._state.settings.profile
             power = NodePower(profile.power, profile.gpu_shares)
-            self._room = Room(table, self.arrivals.typical(), power, profile.load_parts)
+            self._room = RoomMeasure(table, self.arrivals.typical(), power, profile.load_parts)
         if len(rows) > 1:
             table = table.fork()
             feasibility = feasibility.fork(table, {pod_class})
@@ -218,20 +218,20 @@ class OpenWindow:
     def __init__(self, opened: float) -> None:
         self.opened = opened
         self.candidate, self.active = VariantBook(), VariantBook()
-        self.samples: deque[Sample] = deque(maxlen=MOST_TIMES)
+        self.samples: deque[WindowSample] = deque(maxlen=MOST_TIMES)
 
     def values(self, goal: str) -> tuple[PolicyValue, ...]:
         """The mean values by each goal, ``goal`` first."""
         names = dict.fromkeys((goal, *(name for sample in self.samples for name in sample.worth)))
         return tuple(self._value(name) for name in names)
 
-    def closed(self, goal: str, harm: HarmSeen) -> Window:
+    def closed(self, goal: str, harm: HarmSeen) -> RolloutWindow:
         """The window, judged by ``goal``, which every sample has; ``harm``: what was seen of harm before."""
         pairs = [worth for sample in self.samples if (worth := _pair(sample.worth[goal])) is not None]
         count = len(pairs)
         mine, theirs = (sum(pair[side] for pair in pairs) / count for side in (0, 1))
         squares = sum((pair[0] - pair[1] - mine + theirs) ** 2 for pair in pairs)
-        return Window(
+        return RolloutWindow(
             self.candidate.kpi(mine),
             self.active.kpi(theirs),
             count,
@@ -255,5 +255,5 @@ class OpenWindow:
         )
 
 
-def _pair(worth: Worth) -> tuple[float, float] | None:
+def _pair(worth: ChoiceWorth) -> tuple[float, float] | None:
     return None if worth.candidate is None else (worth.candidate, worth.active)

@@ -62,7 +62,7 @@ Key: TypeAlias = tuple[str, str, frozenset[str]]
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """An event and how often it was seen. ``name``: of the object, once somebody has tried to create it."""
 
     event: EmitEvent
@@ -82,18 +82,18 @@ class Series:
 
 
 @dataclass(slots=True)
-class Recorder:
+class EventRecorder:
     """Events that wait, are out, or may be continued."""
 
     combined: int = 0
     """Events that were counted together, there being no room for each."""
     lost: int = 0
     """Events that the API server refused, or did not take in ``TRIES`` tries."""
-    _told: dict[Key, Series] = field(default_factory=dict)
-    _bound: dict[Key, Series] = field(default_factory=dict)
-    _out: dict[Key, tuple[Series, int]] = field(default_factory=dict)
-    _kept: OrderedDict[Key, Series] = field(default_factory=OrderedDict)
-    _groups: dict[tuple[str, str], Series] = field(default_factory=dict)
+    _told: dict[Key, EventSeries] = field(default_factory=dict)
+    _bound: dict[Key, EventSeries] = field(default_factory=dict)
+    _out: dict[Key, tuple[EventSeries, int]] = field(default_factory=dict)
+    _kept: OrderedDict[Key, EventSeries] = field(default_factory=OrderedDict)
+    _groups: dict[tuple[str, str], EventSeries] = field(default_factory=dict)
     _tokens: float = EVENTS_BURST
     _refilled_at: float = 0.0
     _paused_until: float = 0.0
@@ -117,7 +117,7 @@ class Recorder:
             self._continue(known, now)
             return True
         if len(queue) < CAPACITY:
-            queue[key] = Series(event, now, now)
+            queue[key] = EventSeries(event, now, now)
             return True
         self.combined += 1
         group = self._groups.get((event.namespace, event.reason))
@@ -125,12 +125,12 @@ class Recorder:
             group.count += 1
             group.last_at = now
         elif len(self._groups) < COMBINED_GROUPS:
-            self._groups[event.namespace, event.reason] = Series(event, now, now)
+            self._groups[event.namespace, event.reason] = EventSeries(event, now, now)
         else:
             self.lost += 1
         return False
 
-    def next(self, now: float, crowded: Callable[[], bool] = lambda: False) -> Series | None:
+    def next(self, now: float, crowded: Callable[[], bool] = lambda: False) -> EventSeries | None:
         """The event whose turn it is, which is out from now on; None: nothing waits, or not yet. ``crowded``: whether
         many Bindings are under way, asked before an event of a bound pod."""
         self._tokens = min(EVENTS_BURST, self._tokens + max(0.0, now - self._refilled_at) * EVENTS_PER_S)
@@ -143,7 +143,7 @@ class Recorder:
             self._out[series.key] = (series, series.count)
         return series
 
-    def _take(self, now: float, crowded: Callable[[], bool]) -> Series | None:
+    def _take(self, now: float, crowded: Callable[[], bool]) -> EventSeries | None:
         for group, series in self._groups.items():
             if now >= series.first_at + COMBINE_S:
                 del self._groups[group]
@@ -175,7 +175,7 @@ class Recorder:
         refilled = self._refilled_at + max(0.0, 1 - self._tokens) / EVENTS_PER_S
         return max(min(due), refilled, self._paused_until)
 
-    def written(self, series: Series, now: float) -> None:
+    def written(self, series: EventSeries, now: float) -> None:
         """The API server has it."""
         _, count = self._out.pop(series.key)
         series.written, series.written_at, series.tries, self._failures = count, now, 0, 0
@@ -186,7 +186,9 @@ class Recorder:
             while len(self._kept) > SERIES_KEPT:
                 self._kept.popitem(last=False)
 
-    def failed(self, series: Series, now: float, *, refused: bool = False, retry_after_s: float | None = None) -> None:
+    def failed(
+        self, series: EventSeries, now: float, *, refused: bool = False, retry_after_s: float | None = None
+    ) -> None:
         """It did not get through: again, after a pause for all. ``refused``: for good."""
         del self._out[series.key]
         series.tries += 1
@@ -199,13 +201,13 @@ class Recorder:
             pause_s = min(PAUSE_S * 2.0 ** min(self._failures - 1, 16), MAX_PAUSE_S)
             self._paused_until = max(self._paused_until, now + max(pause_s, retry_after_s or 0.0))
 
-    def vanished(self, series: Series) -> None:
+    def vanished(self, series: EventSeries) -> None:
         """The event that was to be continued is gone (it lives for an hour): it is created anew."""
         del self._out[series.key]
         series.name, series.written = "", 0
         self._told[series.key] = series
 
-    def _continue(self, series: Series, now: float) -> None:
+    def _continue(self, series: EventSeries, now: float) -> None:
         """A kept series that has grown is written when it is time."""
         grown = series.count > series.written
         if grown and series.key in self._kept and (series.written == 1 or now >= series.written_at + REFRESH_S):

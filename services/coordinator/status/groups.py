@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from services.coordinator.core.instructions import TellPodGroup
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import group_title
-from shared.scheduling.pod_groups import Members
+from shared.scheduling.pod_groups import GroupMembers
 from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
 
 INITIALLY = "PodGroupInitiallyScheduled"
@@ -31,7 +31,7 @@ GROUPS_KEPT = 4096
 class GroupReporter:
     """``told``: by key, the uid of the object and the condition that was asked for last, and when."""
 
-    _state: State
+    _state: CoordinatorState
     _reporter: StatusReporter
     told: dict[str, tuple[str, tuple[str, str, str], float]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class GroupReporter:
             self._reporter.tell(pod, reason, text, first_after_s=first_after_s)
         self._tell_group(key, "False", reason, message)
 
-    def waits(self, key: str, members: Members, why: str) -> None:
+    def waits(self, key: str, members: GroupMembers, why: str) -> None:
         """The group cannot be tried yet. Only one that asks for more than all nodes have would be helped by a node."""
         queue = self._state.queue
         pods = (queue.entries[uid].pod for uid in members.pending if uid in queue.entries and uid not in members.away)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
-from services.coordinator.core.state import NEVER, State
+from services.coordinator.core.state import NEVER, CoordinatorState
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.model.unit import cause_id
@@ -101,7 +101,7 @@ class _Out(NamedTuple):
 class StatusReporter:
     """What each pending pod was told last, and what is still to be told."""
 
-    _state: State
+    _state: CoordinatorState
     notices: dict[str, _Notice] = field(default_factory=dict)
     """What each pending pod was told, or is to be told, by uid."""
     _tiers: tuple[dict[str, None], ...] = field(default_factory=lambda: ({}, {}, {}, {}))

@@ -66,7 +66,7 @@ KEY_S = 60.0
 """How long probes are signed with one key; longer, twice or four times, where agents hear more rarely."""
 
 
-class Rng(Protocol):
+class DeskRng(Protocol):
     """Where draws come from."""
 
     def random(self) -> float:
@@ -95,7 +95,7 @@ class ReadingsDesk:
     def __init__(
         self,
         secret: bytes,
-        rng: Rng,
+        rng: DeskRng,
         *,
         term: int,
         region_of: Callable[[str], str],

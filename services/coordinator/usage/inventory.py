@@ -20,7 +20,7 @@ from hashlib import blake2b
 import numpy as np
 
 from services.coordinator.agents.views import AgentView, Heard
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.policy.usage.class_usage import BASE, OTHER
@@ -67,7 +67,7 @@ class _Stay:
 class WorkloadInventory:
     """One term's. ``follow`` before ``rank``, that before ``tell``; ``stop`` when no policy looks."""
 
-    def __init__(self, state: State, store: UtilisationStore) -> None:
+    def __init__(self, state: CoordinatorState, store: UtilisationStore) -> None:
         self._state = state
         self._store = store
         self._running = False

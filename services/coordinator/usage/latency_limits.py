@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.coordinator.core.instructions import EmitEvent
-from services.coordinator.core.state import State
+from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import LATENCY_LIMIT_ANNOTATION, Pod
 from shared.scheduling.state.latencies import STEP, STEP_US
 
@@ -35,7 +35,7 @@ def margin(limit_us: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenLimit:
     """A placed pod (``namespace/name``) whose node is beyond its hard limit. ``ignored_by``: the policy in use
     when that was seen, where it does not look at such limits; "": it does, the limit is strict, or the pod another
     scheduler's."""
@@ -49,10 +49,10 @@ class Broken:
 class LatencyLimits:
     """One term's. ``ignored_by``: the title of the policy in use, where it does not look at preferred limits."""
 
-    def __init__(self, state: State, ignored_by: Callable[[], str]) -> None:
+    def __init__(self, state: CoordinatorState, ignored_by: Callable[[], str]) -> None:
         self._state = state
         self._ignored_by = ignored_by
-        self._broken: dict[str, Broken] = {}
+        self._broken: dict[str, BrokenLimit] = {}
         """By pod uid, of pods whose limit is broken and told."""
 
     @property
@@ -60,7 +60,7 @@ class LatencyLimits:
         """How many placed pods are beyond their hard limit, as far as told; those that left are none."""
         return len(list(self.broken_now()))
 
-    def broken_now(self) -> Iterable[Broken]:
+    def broken_now(self) -> Iterable[BrokenLimit]:
         """Those pods."""
         self._forget_gone()
         return self._broken.values()
@@ -96,7 +96,7 @@ class LatencyLimits:
         if breaks:
             ours = pod.scheduler_name in self._state.ours
             ignored_by = self._ignored_by() if ours and not pod.pod_class.latency_strict else ""
-            self._broken[pod.uid] = Broken(f"{pod.namespace}/{pod.name}", node, target, ignored_by)
+            self._broken[pod.uid] = BrokenLimit(f"{pod.namespace}/{pod.name}", node, target, ignored_by)
             note = f"{node} is now {now / 1000:g} ms from {target}, beyond the hard limit of {limit / 1000:g} ms"
             if ignored_by:
                 note += f"; {unheeded(ignored_by)}"

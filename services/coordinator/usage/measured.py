@@ -43,7 +43,7 @@ NEVER_S = -1e18
 NO_END_S = float("inf")
 
 
-class Part(Struct, frozen=True):
+class UsagePart(Struct, frozen=True):
     """``amount``: millicores, bytes, or a share of what the node can do."""
 
     amount: float
@@ -55,7 +55,7 @@ class Part(Struct, frozen=True):
 class MeasuredNode:
     """One node: its parts by ``NAMES``, and what sensors say beside them."""
 
-    parts: list[Part | None] = field(default_factory=lambda: [None] * PARTS)
+    parts: list[UsagePart | None] = field(default_factory=lambda: [None] * PARTS)
     delay_us: int | None = None
     latencies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     medians: Mapping[str, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class MeasuredNode:
         """When the newest part was measured."""
         return max((part.at_s for part in self.parts if part is not None), default=NEVER_S)
 
-    def fresh(self) -> list[Part | None]:
+    def fresh(self) -> list[UsagePart | None]:
         """The parts that count: measured, not stale beside the newest, and no more than can be."""
         least_s = self.newest_s - STALE_S
         return [
@@ -119,7 +119,7 @@ class MeasuredNode:
         return told
 
 
-class Sample(Struct, frozen=True):
+class UsageSample(Struct, frozen=True):
     """Of one node for policies: ``shares`` [PARTS] of its limits, 0 where bit i of ``unmeasured`` is set."""
 
     shares: list[float]
@@ -183,7 +183,7 @@ class MeasuredNodes:
         """When the next of them does."""
         return min((node.expires_s for node in self.nodes.values()), default=NO_END_S)
 
-    def sample(self, name: str, table: NodeTable, row: int) -> Sample | None:
+    def sample(self, name: str, table: NodeTable, row: int) -> UsageSample | None:
         """The node's sample, as shares of what it has; None where no part of it is measured."""
         node = self.nodes.get(name)
         if node is None:
@@ -204,7 +204,7 @@ class MeasuredNodes:
             for part, scale in zip(fresh, scales, strict=True)
         ]
         unmeasured = sum(1 << place for place, part in enumerate(fresh) if part is None)
-        return Sample(shares, unmeasured, min(part.at_s for part in known), node.newest_s)
+        return UsageSample(shares, unmeasured, min(part.at_s for part in known), node.newest_s)
 
     @staticmethod
     def _merge(node: MeasuredNode, sample: NodeSample, at_s: float) -> bool:
@@ -214,7 +214,7 @@ class MeasuredNodes:
             if amount is not None and amount >= 0 and (known is None or at_s > known.at_s):
                 if place == MEMORY and _leaps(node, float(amount), at_s):
                     continue
-                node.parts[place] = Part(float(amount), at_s, sample.source)
+                node.parts[place] = UsagePart(float(amount), at_s, sample.source)
                 new = node.counts = True
         if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s

@@ -50,7 +50,7 @@ class Prometheus(Protocol):
         ...
 
 
-class Asked(Struct, frozen=True):
+class UsageQueries(Struct, frozen=True):
     """``queries`` by part, "" for one that is not asked; ``label``: what names the node in their answers."""
 
     queries: Mapping[str, str]
@@ -59,7 +59,7 @@ class Asked(Struct, frozen=True):
 
 async def follow(
     client: Prometheus,
-    asked: Asked,
+    asked: UsageQueries,
     *,
     every_s: Callable[[], float],
     wanted: Callable[[], bool],

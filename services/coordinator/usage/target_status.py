@@ -16,12 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.coordinator.usage.latency_limits import Broken, unheeded
+from services.coordinator.usage.latency_limits import BrokenLimit, unheeded
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode
 from shared.errors import ObjectError
 from shared.kube.latency_targets import LatencyTargetObject, latency_target_from_api
 from shared.kube.objects import ObjectMeta
-from shared.kube.resources import Deleted, Upserted
+from shared.kube.resources import DeletedObject, Upserted
 from shared.wire.readings import MAX_TARGETS
 
 AGAIN_S, FIGURES_S = 5.0, 30.0
@@ -76,13 +76,13 @@ class TargetStatuses:
                 if before is not None and before.meta.uid == item.metadata.uid:
                     known.tried_s = before.tried_s
                 self._known[item.metadata.name] = known
-            elif isinstance(event, Deleted):
+            elif isinstance(event, DeletedObject):
                 self._known.pop(event.object.metadata.name, None)
 
     def due(
         self,
         nodes: Mapping[str, MeasuredNode],
-        broken: Iterable[Broken],
+        broken: Iterable[BrokenLimit],
         tried: Collection[str],
         now_s: float,
         now: str,
@@ -92,7 +92,7 @@ class TargetStatuses:
         began_s = self._began_s = now_s if self._began_s is None else self._began_s
         if not self._known:
             return []
-        mine: dict[str, list[Broken]] = {}
+        mine: dict[str, list[BrokenLimit]] = {}
         for one in broken:
             mine.setdefault(one.target, []).append(one)
         found = []
@@ -132,7 +132,7 @@ def _status(
     known: _Known,
     problem: str,
     nodes: Mapping[str, MeasuredNode],
-    broken: Sequence[Broken],
+    broken: Sequence[BrokenLimit],
     now: str,
 ) -> dict[str, Any]:
     told = {} if problem else {node: one.latencies[name] for node, one in nodes.items() if name in one.latencies}
@@ -188,7 +188,7 @@ def _reachable(problem: str, told: int, silent: Sequence[str]) -> tuple[str, str
     return "True", "MeasuredByAll", f"all {total} nodes know their latency"
 
 
-def _kept(broken: Sequence[Broken]) -> tuple[str, str, str]:
+def _kept(broken: Sequence[BrokenLimit]) -> tuple[str, str, str]:
     if not broken:
         return "True", "NoneBroken", "no pod is known to be beyond its hard limit"
     pods = sorted(f"{one.pod} on {one.node}" for one in broken)

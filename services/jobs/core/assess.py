@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from services.jobs.core.following import row
-from services.jobs.core.holding import DOES_NOT_FIT, Held, dark_nodes, refusal_of, unlike_spec, what_holds
+from services.jobs.core.holding import DOES_NOT_FIT, HeldJob, dark_nodes, refusal_of, unlike_spec, what_holds
 from services.jobs.core.members import has_succeeded, live, meeting, runs, workers_of
 from services.jobs.core.quotas import condition_of, reason_of
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobsState, JobState
 from services.jobs.core.unplaced import begin_anew, give_back, target_left
 from shared.backoff import backoff_s
 from shared.kube.training_status import rfc3339
@@ -24,16 +24,16 @@ from shared.model.training_job import (
     PARAMETER_SERVER,
     WORKER,
     JobCondition,
+    JobPhase,
+    JobReport,
     JobStatus,
-    Phase,
     PodState,
-    Report,
     TrainingJob,
     WorkerPod,
 )
 
 READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
-ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+ACTIVE = frozenset({JobPhase.STARTING, JobPhase.RUNNING, JobPhase.RESHAPING, JobPhase.RESTARTING})
 TELLING_S = 1.0
 """Between two writes of what people look for."""
 MISSED_CHECKPOINTS = 3.0
@@ -55,7 +55,7 @@ def failed_pod(job: TrainingJob, pods: Sequence[WorkerPod]) -> WorkerPod | None:
     return None
 
 
-def note_company(state: State, seen: JobState) -> None:
+def note_company(state: JobsState, seen: JobState) -> None:
     """Workers fail where others are taken from them: whoever was evicted or refused, or stands on a node that is lost,
     takes the processes of all with him, and so does the worker that all meet at, once it ran. Each excuses the attempt
     in which it is seen so first, and no other: what fails again with all there, or by itself, fails by its own
@@ -67,7 +67,7 @@ def note_company(state: State, seen: JobState) -> None:
         _left(seen, seen.met[1])
 
 
-def note_pod(state: State, seen: JobState, pod: WorkerPod, *, gone: bool = False) -> None:
+def note_pod(state: JobsState, seen: JobState, pod: WorkerPod, *, gone: bool = False) -> None:
     """The same of one pod, as it changes: at the end of the turn it may be another, or gone."""
     if pod.role != WORKER:
         return
@@ -109,24 +109,24 @@ def wanted_target(seen: JobState, pods: Sequence[WorkerPod]) -> int:
     return min(target, job.maximum)  # a minimum that was raised waits until there is room: the policy says when
 
 
-def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
+def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> JobPhase:
     """Where a job is that has not ended."""
     workers = workers_of(pods)
     if has_succeeded(pods):
-        return job.status.phase if job.status.phase in ACTIVE else Phase.RUNNING
+        return job.status.phase if job.status.phase in ACTIVE else JobPhase.RUNNING
     if target == 0:
         if any(pod.holds and pod.state is not PodState.LOST for pod in pods):
-            return Phase.STOPPING
-        return Phase.PAUSED if job.paused else Phase.PENDING
+            return JobPhase.STOPPING
+        return JobPhase.PAUSED if job.paused else JobPhase.PENDING
     running = sum(map(runs, workers))
     if running >= target and len(live(workers)) <= target:
-        return Phase.RUNNING
+        return JobPhase.RUNNING
     if running >= job.least:
-        return Phase.RESHAPING
-    return Phase.RESTARTING if job.status.started else Phase.STARTING
+        return JobPhase.RESHAPING
+    return JobPhase.RESTARTING if job.status.started else JobPhase.STARTING
 
 
-def count_time(state: State, seen: JobState, now: float) -> None:
+def count_time(state: JobsState, seen: JobState, now: float) -> None:
     """Count the time since it was last counted for the workers that run: asked before one of them is another, else the
     time before is counted for those after. Within a turn none passes."""
     wall, job = state.wall(now), seen.job
@@ -142,7 +142,7 @@ def count_time(state: State, seen: JobState, now: float) -> None:
     seen.counted_at = wall
 
 
-def watch_members(state: State, seen: JobState, now: float) -> None:
+def watch_members(state: JobsState, seen: JobState, now: float) -> None:
     """Count time, and notice that other workers run than before: each such change is one restart of all of them. Once a
     turn, however many of its pods changed."""
     wall, job = state.wall(now), seen.job
@@ -153,7 +153,7 @@ def watch_members(state: State, seen: JobState, now: float) -> None:
     workers = [pod for pod in workers_of(pods) if runs(pod)]
     note_company(state, seen)
     now_run, ran = digest(workers), seen.members or job.status.members
-    if job.status.target and phase_of(job, job.status.target, pods) is Phase.RUNNING:
+    if job.status.target and phase_of(job, job.status.target, pods) is JobPhase.RUNNING:
         if ran and now_run != ran:
             seen.restarts += 1
             seen.awaits_report = seen.change_began or wall
@@ -171,7 +171,7 @@ def digest(workers: Sequence[WorkerPod]) -> str:
     return hashlib.sha256(" ".join(sorted(pod.uid for pod in workers)).encode()).hexdigest()[:16]
 
 
-def next_status(state: State, seen: JobState, now: float) -> JobStatus:
+def next_status(state: JobsState, seen: JobState, now: float) -> JobStatus:
     """The status as it should be. It is written only where it differs from the object's."""
     job, old, wall = seen.job, seen.job.status, state.wall(now)
     if job.ended:
@@ -202,7 +202,9 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
     status = begin_anew(job, status if left is None else give_back(state, status, left, wall), freed=seen.freed)
     succeeded = has_succeeded(pods)
     if succeeded and (not live(workers_of(pods)) or _overdue(state, seen, wall)):
-        return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
+        return _ended(
+            status, JobPhase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended")
+        )
     failed = failed_pod(job, pods) if target and not succeeded else None
     if failed is not None:
         status = _failed(state, seen, status, failed, wall)
@@ -210,21 +212,21 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         if status.failures > job.backoff_limit:
             counted = f"{status.failures} failures, and spec.backoffLimit is {job.backoff_limit}"
             text = f"{failed.name} failed ({said}): {counted}"
-            return _ended(status, Phase.FAILED, wall, JobCondition(FAILED, "True", "BackoffLimitExceeded", text))
+            return _ended(status, JobPhase.FAILED, wall, JobCondition(FAILED, "True", "BackoffLimitExceeded", text))
     phase = phase_of(job, target, pods)
-    if phase in (Phase.RUNNING, Phase.RESHAPING) and not status.started:
+    if phase in (JobPhase.RUNNING, JobPhase.RESHAPING) and not status.started:
         status = replace(status, started=whole(wall))
     status = begin_anew(job, replace(status, phase=phase))
     return replace(status, conditions=_conditions(state, seen, status, phase, wall, pods, failed))
 
 
-def _overdue(state: State, seen: JobState, wall: float) -> bool:
+def _overdue(state: JobsState, seen: JobState, wall: float) -> bool:
     """Whether the first worker succeeded so long ago that the others will not."""
     seen.finishing_since = seen.finishing_since or wall
     return wall - seen.finishing_since >= state.settings.finish_s
 
 
-def _failed(state: State, seen: JobState, status: JobStatus, pod: WorkerPod, wall: float) -> JobStatus:
+def _failed(state: JobsState, seen: JobState, status: JobStatus, pod: WorkerPod, wall: float) -> JobStatus:
     """One more attempt is over; the next begins after a wait. Pods of the attempts before count no more. Those that
     went down with one that was taken away begin anew at once, and it is nobody's failure."""
     if lost_company(seen):
@@ -235,7 +237,7 @@ def _failed(state: State, seen: JobState, status: JobStatus, pod: WorkerPod, wal
     return replace(status, attempt=pod.attempt + 1, failures=failures, retry_at=whole(wall + wait_s))
 
 
-def _ended(status: JobStatus, phase: Phase, wall: float, condition: JobCondition) -> JobStatus:
+def _ended(status: JobStatus, phase: JobPhase, wall: float, condition: JobCondition) -> JobStatus:
     ready = JobCondition(READY, "False", phase.value, condition.message)
     kept_ones = tuple(one for one in status.conditions if one.type not in (READY, COMPLETE, FAILED))
     return replace(status, phase=phase, running=0, ended=whole(wall), conditions=(ready, *kept_ones, condition))
@@ -245,18 +247,18 @@ def _ended(status: JobStatus, phase: Phase, wall: float, condition: JobCondition
 
 
 def _conditions(
-    state: State,
+    state: JobsState,
     seen: JobState,
     status: JobStatus,
-    phase: Phase,
+    phase: JobPhase,
     wall: float,
     pods: Sequence[WorkerPod],
     failed: WorkerPod | None,
 ) -> tuple[JobCondition, ...]:
     found = [_ready(state, seen, status, phase, wall, pods, failed)]
-    if seen.quota is not None and phase not in (Phase.PAUSED, Phase.STOPPING):
+    if seen.quota is not None and phase not in (JobPhase.PAUSED, JobPhase.STOPPING):
         found.append(condition_of(seen.quota))
-    if phase in ACTIVE or status.report != Report():
+    if phase in ACTIVE or status.report != JobReport():
         found.append(_reporting(state, seen, status, phase, wall))
     if seen.job.checkpoint and phase in ACTIVE:
         found.append(_checkpointing(seen, wall))
@@ -264,19 +266,19 @@ def _conditions(
 
 
 def _ready(
-    state: State,
+    state: JobsState,
     seen: JobState,
     status: JobStatus,
-    phase: Phase,
+    phase: JobPhase,
     wall: float,
     pods: Sequence[WorkerPod],
     failed: WorkerPod | None,
 ) -> JobCondition:
     job = seen.job
-    on = "True" if phase in (Phase.RUNNING, Phase.RESHAPING) else "False"
+    on = "True" if phase in (JobPhase.RUNNING, JobPhase.RESHAPING) else "False"
     if job.problem:
         return JobCondition(READY, on, "Invalid", f"{job.problem}. What runs of it stays as it is")
-    if phase in (Phase.STOPPING, Phase.PAUSED) and job.paused:
+    if phase in (JobPhase.STOPPING, JobPhase.PAUSED) and job.paused:
         text = f"spec.paused is true; conclave jobs resume {job.name} -n {job.namespace} goes on from the checkpoint"
         return JobCondition(READY, on, "Paused", text)
     if status.unplaced and not status.target:
@@ -293,16 +295,16 @@ def _ready(
     if 0 < status.target < job.minimum:
         more += f"; spec.workers.minimum, {job.minimum}, holds once there is room for it"
     match phase:
-        case Phase.PENDING | Phase.STOPPING:
+        case JobPhase.PENDING | JobPhase.STOPPING:
             if seen.quota is not None:
                 return JobCondition(READY, on, reason_of(seen.quota), seen.quota.text() + more)
             return JobCondition(READY, on, "Waiting", (seen.waits_for or "it waits for its turn") + more)
-        case Phase.STARTING | Phase.RESTARTING:
+        case JobPhase.STARTING | JobPhase.RESTARTING:
             held = what_holds(state, seen, pods)
-            told = held or Held(phase.value, f"conclave units {job.key} says what the others wait for")
+            told = held or HeldJob(phase.value, f"conclave units {job.key} says what the others wait for")
             text = f"{status.running} of at least {job.least} workers run; {told.message}"
             return JobCondition(READY, on, told.reason or phase.value, text + more)
-        case Phase.RESHAPING:
+        case JobPhase.RESHAPING:
             held = what_holds(state, seen, pods)
             more = (f"; {held.message}" if held else "") + more
             return JobCondition(
@@ -313,7 +315,7 @@ def _ready(
             return JobCondition(READY, on, phase.value, f"{status.running} workers run{more}")
 
 
-def _given_back(state: State, seen: JobState, status: JobStatus, on: str) -> JobCondition:
+def _given_back(state: JobsState, seen: JobState, status: JobStatus, on: str) -> JobCondition:
     """Why it has no workers though it had its turn: as this term saw it, else as the object says."""
     reason, said = seen.given_back
     before = next((one for one in seen.job.status.conditions if one.type == READY), None)
@@ -326,14 +328,14 @@ def _given_back(state: State, seen: JobState, status: JobStatus, on: str) -> Job
     return JobCondition(READY, on, reason or DOES_NOT_FIT, text)
 
 
-def _reporting(state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float) -> JobCondition:
+def _reporting(state: JobsState, seen: JobState, status: JobStatus, phase: JobPhase, wall: float) -> JobCondition:
     reason, problem = seen.report_problem
     at = status.report.at
     if problem:
         return JobCondition(REPORTING, "False", reason, f"{problem}; what was reported before stands")
     if not at:
         return JobCondition(REPORTING, "Unknown", "NothingReported", "it is divided over GPUs by its bounds alone")
-    if phase is Phase.RUNNING and wall - max(at, status.changed) > state.settings.silent_after_s:
+    if phase is JobPhase.RUNNING and wall - max(at, status.changed) > state.settings.silent_after_s:
         text = f"nothing was reported since {rfc3339(at)}; what was reported before stands"
         return JobCondition(REPORTING, "False", "Silent", text)
     return JobCondition(REPORTING, "True", "Reporting", "")
@@ -373,7 +375,7 @@ def figures(status: JobStatus) -> tuple[object, ...]:
     return status.report, round(status.gpu_s, 3), round(status.ran_s, 3), round(status.restart_s, 3)
 
 
-def write_at(state: State, seen: JobState, status: JobStatus, now: float) -> float | None:
+def write_at(state: JobsState, seen: JobState, status: JobStatus, now: float) -> float | None:
     """When the status is to be written; None: the object says what it should."""
     old = seen.job.status
     if decisive(status) != decisive(old):

@@ -21,37 +21,44 @@ from services.jobs.core.events import (
     Event,
     JobGone,
     JobSeen,
-    Listed,
+    JobsListed,
+    JobsNodeGone,
+    JobsNodeSeen,
+    JobsPodGone,
+    JobsPodSeen,
     MadeGone,
     MadeSeen,
-    NodeGone,
-    NodeSeen,
-    Outcome,
-    PodGone,
-    PodSeen,
     QueueGone,
     QueueSeen,
     Reported,
     RolloutSeen,
-    Wrote,
+    WriteAnswered,
+    WriteOutcome,
 )
-from services.jobs.core.instructions import Create, Delete, Instruction, Tell, WriteRollout, WriteStatus
+from services.jobs.core.instructions import (
+    CreateObject,
+    DeleteObject,
+    Instruction,
+    TellEvent,
+    WriteRollout,
+    WriteStatus,
+)
 from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting, without
 from services.jobs.core.phases import check_move
 from services.jobs.core.quotas import NEVER_WRITTEN, quotas_of
 from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
-from services.jobs.core.state import POD, JobState, State, Target, job_of_target
-from services.jobs.core.stats import Stats
+from services.jobs.core.state import POD, JobsState, JobState, Target, job_of_target
+from services.jobs.core.stats import JobsStats
 from services.jobs.core.unplaced import watch_places
 from shared.backoff import backoff_s
 from shared.decide.rollout import Rollout
 from shared.errors import InvalidState
-from shared.jobs.observation import Allocation, Observation
+from shared.jobs.observation import JobAllocation, JobsObservation
 from shared.jobs.quotas import dealt, shown
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.kube.worker_pods import refused
-from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
+from shared.model.training_job import ENDED, WORKER, JobPhase, TrainingJob, WorkerPod
 from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.queues.structure import bindings_of
 from shared.turns import Log, Tick
@@ -66,12 +73,12 @@ LOOK_S = 30.0
 class JobsCore:
     """``handle_all`` is all there is; ``wake_at`` says when to come back with a ``Tick``."""
 
-    def __init__(self, state: State, deciding: Deciding, *, kinds: Iterable[str]) -> None:
+    def __init__(self, state: JobsState, deciding: Deciding, *, kinds: Iterable[str]) -> None:
         self.state = state
         self.deciding = deciding
         self.missing = set(kinds)
         """Kinds that are not listed yet: nothing is decided or written before."""
-        self.stats = Stats()
+        self.stats = JobsStats()
         self.wake_at: float | None = None
         self._due: dict[str, float] = {}
         self._decide_at: float | None = None
@@ -128,9 +135,9 @@ class JobsCore:
                 yield from self._see_job(job, now)
             case JobGone(key):
                 self._forget(key, now)
-            case PodSeen(pod):
+            case JobsPodSeen(pod):
                 yield from self._see_pod(pod, now)
-            case PodGone(uid):
+            case JobsPodGone(uid):
                 gone = self.state.pods.get(uid)
                 if gone is not None:
                     self._drop_pod(gone, now)
@@ -143,11 +150,11 @@ class JobsCore:
                     self._name_free(key, gone.job)
                     yield key
                     yield from self._members_changed(gone, now, gone=True)
-            case NodeSeen(node):
+            case JobsNodeSeen(node):
                 if self.state.nodes.get(node.name) != node:
                     self.state.nodes[node.name] = node
                     self._decide_soon(now)
-            case NodeGone(name):
+            case JobsNodeGone(name):
                 if self.state.nodes.pop(name, None) is not None:
                     self._decide_soon(now)
             case QueueSeen(queue):
@@ -172,12 +179,12 @@ class JobsCore:
                 if theirs is not None:
                     self._name_free(key, theirs.job)
                 yield key
-            case Listed(kind):
+            case JobsListed(kind):
                 if kind in self.missing:
                     self.missing.discard(kind)
                     if not self.missing:
                         yield from self._all_listed(now)
-            case Wrote():
+            case WriteAnswered():
                 yield from self._answered(event, now)
             case Reported():
                 self._count(take_report(self.state, event, now))
@@ -312,7 +319,7 @@ class JobsCore:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def _answered(self, event: Wrote, now: float) -> Iterator[str]:
+    def _answered(self, event: WriteAnswered, now: float) -> Iterator[str]:
         writes = self.state.writes
         found = writes.answered(event.write)
         if found is None:
@@ -320,16 +327,16 @@ class JobsCore:
         target, pending = found
         key = job_of_target(target)
         match event.outcome:
-            case Outcome.DONE:
+            case WriteOutcome.DONE:
                 writes.settle(target, now)
                 if isinstance(pending.write, WriteStatus):
                     self._tell_change(pending.write, now)
-            case Outcome.EXISTS:
+            case WriteOutcome.EXISTS:
                 self._exists(target, now)
-            case Outcome.STALE:
+            case WriteOutcome.STALE:
                 writes.settle(target, now)  # what it is now is on its way to us
-            case Outcome.REFUSED | Outcome.UNKNOWN:
-                refused = event.outcome is Outcome.REFUSED
+            case WriteOutcome.REFUSED | WriteOutcome.UNKNOWN:
+                refused = event.outcome is WriteOutcome.REFUSED
                 self.stats.writes_refused += refused
                 text = f"{target[0]} {target[2]}: {event.message}"[:512] if refused else ""
                 writes.failed(target, now, text)
@@ -363,11 +370,11 @@ class JobsCore:
         self.stats.failures += after.failures - before.failures
         if (before.phase, before.target, before.failures) == (after.phase, after.target, after.failures):
             return
-        bad = after.phase is Phase.FAILED or after.failures > before.failures
+        bad = after.phase is JobPhase.FAILED or after.failures > before.failures
         note = after.conditions[0].message if after.conditions else ""
         if before.target != after.target:
             note = f"{before.target} -> {after.target} workers; {note}"
-        self._out.append(Tell(write.job, "Warning" if bad else "Normal", after.phase.value, note))
+        self._out.append(TellEvent(write.job, "Warning" if bad else "Normal", after.phase.value, note))
         self._log(
             "info", "job_moved", job=write.job.key, phase=after.phase.value, before=before.phase.value,
             target=after.target, attempt=after.attempt, restarts=after.restarts,
@@ -422,7 +429,7 @@ class JobsCore:
         pair.became(rollout)
 
     def _take_decision(
-        self, key: str, seen: Observation, refused: str, change: Allocation | None, held: Blocked | None
+        self, key: str, seen: JobsObservation, refused: str, change: JobAllocation | None, held: Blocked | None
     ) -> Iterator[str]:
         job = self.state.jobs[key]
         said, job.refused, job.quota = job.quota, refused, held
@@ -445,8 +452,8 @@ class JobsCore:
         assess.watch_members(self.state, seen, now)
         watch_places(self.state, seen, now)
         for write in plan(self.state, seen, now):
-            self.stats.workers_made += isinstance(write, Create) and write.resource.kind == POD
-            self.stats.workers_removed += isinstance(write, Delete) and write.resource.kind == POD
+            self.stats.workers_made += isinstance(write, CreateObject) and write.resource.kind == POD
+            self.stats.workers_removed += isinstance(write, DeleteObject) and write.resource.kind == POD
             self._out.append(write)
         status = assess.next_status(self.state, seen, now)
         check_move(job.uid, job.status.phase, status.phase, "look", list(seen.story))
@@ -468,7 +475,7 @@ class JobsCore:
         job, offset = seen.job, self.state.offset
         times = [] if write_at is None else [write_at]
         if job.status.phase not in ENDED:
-            if job.status.phase in assess.ACTIVE or job.status.phase is Phase.STOPPING:
+            if job.status.phase in assess.ACTIVE or job.status.phase is JobPhase.STOPPING:
                 times.append(now + LOOK_S)
             if job.status.retry_at > now + offset:
                 times.append(job.status.retry_at - offset)

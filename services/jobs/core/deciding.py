@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from services.jobs.core.observing import Seen
-from services.jobs.core.state import State
+from services.jobs.core.observing import ObservedJobs
+from services.jobs.core.state import JobsState
 from shared.decide.judging import Judge
 from shared.decide.pair import PolicyPair
 from shared.decide.rollout import Rollout, gone
@@ -19,13 +19,13 @@ from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.jobs.bounds import Allowed, allow
 from shared.jobs.domain import JOBS
-from shared.jobs.guard import Answer, JobsGuard
-from shared.jobs.observation import Observation
+from shared.jobs.guard import GuardedAnswer, JobsGuard
+from shared.jobs.observation import JobsObservation
 from shared.jobs.online.lanes import joined, of_lane
 from shared.jobs.online.worth import compared
 
 
-class Decided(Struct, frozen=True):
+class JobsDecision(Struct, frozen=True):
     """``rollout``: what is to be written of the candidate; None: nothing."""
 
     allowed: Allowed
@@ -51,7 +51,7 @@ class Deciding:
         self.problem = ""
         """What the policy that decides did wrong last; "" since it has answered well again."""
 
-    def decide(self, state: State, seen: Seen, now: float) -> Decided:
+    def decide(self, state: JobsState, seen: ObservedJobs, now: float) -> JobsDecision:
         """What is carried out. Where a policy fails, everything stays as it was decided last."""
         pair = self.pair
         answer = _ask(pair.teacher, seen, seen.observation)
@@ -59,7 +59,7 @@ class Deciding:
         if not rollout.on or candidate is None:
             self.problem = answer.problem
             written = gone(rollout, JOBS, pair.refused) if pair.refused and rollout.on else None
-            return Decided(answer.allowed, answer.problem, written)
+            return JobsDecision(answer.allowed, answer.problem, written)
         lane = seen.ours
         if rollout.stage is Stage.CANARY:
             lane = frozenset(key for key in seen.ours if pair.candidate_for(state.jobs[key].job.uid))
@@ -73,12 +73,14 @@ class Deciding:
         written = pair.judge.look(rollout, now, gap, told.problem if candidate.resting else "")
         if rollout.stage not in (Stage.CANARY, Stage.ACTIVE):
             self.problem = answer.problem
-            return Decided(answer.allowed, answer.problem, written)
+            return JobsDecision(answer.allowed, answer.problem, written)
         self.problem = told.problem or answer.problem
         if written is not None and not written.on:
-            return Decided(answer.allowed, self.problem, written)  # it went back: its last wish is not carried out
-        return Decided(both, self.problem, written)
+            return JobsDecision(answer.allowed, self.problem, written)  # it went back: its last wish is not carried out
+        return JobsDecision(both, self.problem, written)
 
 
-def _ask(guard: JobsGuard, seen: Seen, shown: Observation, lane: frozenset[str] | None = None) -> Answer:
+def _ask(
+    guard: JobsGuard, seen: ObservedJobs, shown: JobsObservation, lane: frozenset[str] | None = None
+) -> GuardedAnswer:
     return guard.decide(shown, ours=seen.ours if lane is None else lane, may_stop=seen.may_stop)

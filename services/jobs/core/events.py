@@ -21,19 +21,19 @@ class JobGone(Struct, frozen=True):
     key: str
 
 
-class PodSeen(Struct, frozen=True):
+class JobsPodSeen(Struct, frozen=True):
     pod: WorkerPod
 
 
-class PodGone(Struct, frozen=True):
+class JobsPodGone(Struct, frozen=True):
     uid: str
 
 
-class NodeSeen(Struct, frozen=True):
+class JobsNodeSeen(Struct, frozen=True):
     node: GpuNode
 
 
-class NodeGone(Struct, frozen=True):
+class JobsNodeGone(Struct, frozen=True):
     name: str
 
 
@@ -56,13 +56,13 @@ class MadeGone(Struct, frozen=True):
     key: str
 
 
-class Listed(Struct, frozen=True):
+class JobsListed(Struct, frozen=True):
     """The first complete list of a kind, by its plural, was delivered, or there is none to be had."""
 
     kind: str
 
 
-class Outcome(Enum):
+class WriteOutcome(Enum):
     """What became of a write."""
 
     DONE = "done"
@@ -74,11 +74,11 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Wrote(Struct, frozen=True):
+class WriteAnswered(Struct, frozen=True):
     """The answer of one write, by its number."""
 
     write: int
-    outcome: Outcome
+    outcome: WriteOutcome
     message: str = ""
 
 
@@ -102,16 +102,16 @@ class RolloutSeen(Struct, frozen=True):
 Event = (
     JobSeen
     | JobGone
-    | PodSeen
-    | PodGone
-    | NodeSeen
-    | NodeGone
+    | JobsPodSeen
+    | JobsPodGone
+    | JobsNodeSeen
+    | JobsNodeGone
     | QueueSeen
     | QueueGone
     | MadeSeen
     | MadeGone
-    | Listed
-    | Wrote
+    | JobsListed
+    | WriteAnswered
     | Reported
     | RolloutSeen
     | Tick

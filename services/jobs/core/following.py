@@ -31,7 +31,7 @@ class Goes(Enum):
     AT_ONCE = "at once"
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class FollowedPod(Struct, frozen=True, kw_only=True):
     """``fills``: it is one of the workers that the job is to have. ``fails``: the attempt has failed. ``elsewhere``:
     its place is filled by a pod of another name, for its own is taken for who knows how long. ``patience``: so many
     ``start_timeout_s`` may pass before what it holds is given back; None: any time."""
@@ -46,19 +46,19 @@ class Row(Struct, frozen=True, kw_only=True):
 SLOW = 3.0
 """Images of tens of GB and volumes that are attached take their time."""
 
-TABLE: Mapping[PodState, Row] = {
-    PodState.WAITING: Row(fills=True, patience=1.0),
-    PodState.STARTING: Row(fills=True, patience=SLOW),
-    PodState.STUCK: Row(fills=True, patience=1.0),
-    PodState.RUNNING: Row(fills=True),
-    PodState.SUCCEEDED: Row(),
-    PodState.FAILED: Row(fails=True, goes=Goes.NEXT_ATTEMPT),
-    PodState.DISRUPTED: Row(goes=Goes.AT_ONCE),
-    PodState.LEAVING: Row(),
-    PodState.LOST: Row(elsewhere=True),
+TABLE: Mapping[PodState, FollowedPod] = {
+    PodState.WAITING: FollowedPod(fills=True, patience=1.0),
+    PodState.STARTING: FollowedPod(fills=True, patience=SLOW),
+    PodState.STUCK: FollowedPod(fills=True, patience=1.0),
+    PodState.RUNNING: FollowedPod(fills=True),
+    PodState.SUCCEEDED: FollowedPod(),
+    PodState.FAILED: FollowedPod(fails=True, goes=Goes.NEXT_ATTEMPT),
+    PodState.DISRUPTED: FollowedPod(goes=Goes.AT_ONCE),
+    PodState.LEAVING: FollowedPod(),
+    PodState.LOST: FollowedPod(elsewhere=True),
 }
 
 
-def row(pod: WorkerPod) -> Row:
+def row(pod: WorkerPod) -> FollowedPod:
     """What follows from where the pod is."""
     return TABLE[pod.state]

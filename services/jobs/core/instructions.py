@@ -1,4 +1,4 @@
-"""What the jobs core wants done. Each write has a number, and is answered by ``Wrote`` once."""
+"""What the jobs core wants done. Each write has a number, and is answered by ``WriteAnswered`` once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.model.training_job import JobStatus, TrainingJob
 from shared.turns import Log
 
 
-class Create(Struct, frozen=True):
+class CreateObject(Struct, frozen=True):
     """POST an object. Its name is stable: made twice, the second finds it there."""
 
     write: int
@@ -23,7 +23,7 @@ class Create(Struct, frozen=True):
     body: Mapping[str, Any]
 
 
-class Delete(Struct, frozen=True):
+class DeleteObject(Struct, frozen=True):
     """DELETE this very object."""
 
     write: int
@@ -52,7 +52,7 @@ class WriteStatus(Struct, frozen=True):
     status: JobStatus
 
 
-class Tell(Struct, frozen=True):
+class TellEvent(Struct, frozen=True):
     """A Kubernetes event on the job."""
 
     job: TrainingJob
@@ -68,5 +68,5 @@ class WriteRollout(Struct, frozen=True):
     revision: int
 
 
-Write = Create | Delete | PatchMinimum | WriteStatus
-Instruction = Write | WriteRollout | Tell | Log
+Write = CreateObject | DeleteObject | PatchMinimum | WriteStatus
+Instruction = Write | WriteRollout | TellEvent | Log

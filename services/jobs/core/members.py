@@ -14,8 +14,8 @@ from functools import partial
 from itertools import count
 
 from services.jobs.core.following import Goes, row
-from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write
-from services.jobs.core.state import POD, JobState, State
+from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMinimum, Write
+from services.jobs.core.state import POD, JobsState, JobState
 from shared.jobs.tokens import report_token
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.training_jobs import SERVICES
@@ -150,14 +150,14 @@ def meeting(job: TrainingJob, pods: Sequence[WorkerPod]) -> int:
     return job.status.rendezvous
 
 
-def has_frame(state: State, job: TrainingJob) -> bool:
+def has_frame(state: JobsState, job: TrainingJob) -> bool:
     """Whether its PodGroup and its Service are there, and its own: pods that were made before would wait in somebody
     else's group, or hold GPUs and never find each other, since the Service is what gives them names."""
     made = (state.made.get((kind, job.namespace, job.name)) for kind in (GROUP, SERVICE))
     return all(one is not None and one.job == job.uid for one in made)
 
 
-def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
+def plan(state: JobsState, seen: JobState, now: float) -> Iterator[Write]:
     """The writes that the job needs now. Those of an object that is being written, or waits after a failure, are left
     out; a job that is wrong is left as it is."""
     job = seen.job
@@ -191,10 +191,10 @@ def taken_name(pod: WorkerPod, job: TrainingJob) -> str:
     return f"{what}; delete it, or give TrainingJob {job.name} another name"
 
 
-def _pod(state: State, job: TrainingJob, role: str, index: int, node: str, write: int) -> Create:
+def _pod(state: JobsState, job: TrainingJob, role: str, index: int, node: str, write: int) -> CreateObject:
     token = report_token(state.report_key, job.key, job.uid) if state.report_key else ""
     body = pod_body(job, role, index, rules=state.rules, group=state.group, token=token, node=node)
-    return Create(write, JOB_PODS, job.namespace, body["metadata"]["name"], body)
+    return CreateObject(write, JOB_PODS, job.namespace, body["metadata"]["name"], body)
 
 
 def _wished_nodes(seen: JobState, pods: Sequence[WorkerPod]) -> list[str]:
@@ -208,7 +208,7 @@ def _wished_nodes(seen: JobState, pods: Sequence[WorkerPod]) -> list[str]:
     return [node for node, count in sorted(lacking) for _ in range(count)][standing[""] :]
 
 
-def _frame(state: State, job: TrainingJob, now: float) -> Iterator[Write]:
+def _frame(state: JobsState, job: TrainingJob, now: float) -> Iterator[Write]:
     """The Service and the PodGroup."""
     for kind, resource, body in ((SERVICE, SERVICES, service_body), (GROUP, state.group, None)):
         target = (kind, job.namespace, job.name)
@@ -217,7 +217,7 @@ def _frame(state: State, job: TrainingJob, now: float) -> Iterator[Write]:
             content = body(job) if body is not None else group_body(job, state.group)
             yield state.writes.send(
                 target,
-                lambda write, r=resource, c=content: Create(write, r, job.namespace, job.name, c),  # type: ignore[misc]
+                lambda write, r=resource, c=content: CreateObject(write, r, job.namespace, job.name, c),  # type: ignore[misc]
             )
         elif made is not None and made.job != job.uid and free:
             state.writes.failed(
@@ -230,21 +230,21 @@ def _frame(state: State, job: TrainingJob, now: float) -> Iterator[Write]:
                 yield state.writes.send(target, partial(_drop_group, state, job, made))
 
 
-def _minimum(state: State, job: TrainingJob, made: MadeObject, write: int) -> PatchMinimum:
+def _minimum(state: JobsState, job: TrainingJob, made: MadeObject, write: int) -> PatchMinimum:
     return PatchMinimum(write, state.group, job.namespace, job.name, made.uid, group_minimum(job))
 
 
-def _drop_group(state: State, job: TrainingJob, made: MadeObject, write: int) -> Delete:
-    return Delete(write, state.group, job.namespace, job.name, made.uid)
+def _drop_group(state: JobsState, job: TrainingJob, made: MadeObject, write: int) -> DeleteObject:
+    return DeleteObject(write, state.group, job.namespace, job.name, made.uid)
 
 
-def _delete_pod(state: State, pod: WorkerPod, now: float) -> Iterator[Write]:
+def _delete_pod(state: JobsState, pod: WorkerPod, now: float) -> Iterator[Write]:
     target = (POD, pod.namespace, pod.name)
     if state.writes.free(target, now):
-        yield state.writes.send(target, lambda write: Delete(write, JOB_PODS, pod.namespace, pod.name, pod.uid))
+        yield state.writes.send(target, lambda write: DeleteObject(write, JOB_PODS, pod.namespace, pod.name, pod.uid))
 
 
-def _clear(state: State, job: TrainingJob, pods: Sequence[WorkerPod], now: float) -> Iterator[Write]:
+def _clear(state: JobsState, job: TrainingJob, pods: Sequence[WorkerPod], now: float) -> Iterator[Write]:
     """After the end: what still runs goes, and the group; what has ended stays for its log."""
     for pod in pods:
         if pod.holds and not pod.terminating:

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from services.jobs.core.following import row
 from services.jobs.core.members import has_succeeded, live, staying
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobsState, JobState
 from services.jobs.core.unplaced import waits_for_room
-from shared.jobs.observation import JobObservation, NodeObservation, Observation
-from shared.jobs.quotas import Shown
+from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
+from shared.jobs.quotas import ShownJobs
 from shared.kube.worker_pods import as_of
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import PARAMETER_SERVER, WorkerPod
@@ -21,21 +21,21 @@ OTHERS = "group:"
 """Before the name of somebody else's job (a batch Job, JobSet or TrainJob with a PodGroup): no wish changes it."""
 
 
-class Seen(Struct, frozen=True):
+class ObservedJobs(Struct, frozen=True):
     """``observation`` for the policy; ``ours``: jobs that it may decide about; ``may_stop``: those it may take to 0."""
 
-    observation: Observation
+    observation: JobsObservation
     ours: frozenset[str]
     may_stop: frozenset[str]
 
 
-def without(seen: Seen, view: Shown) -> Seen:
+def without(seen: ObservedJobs, view: ShownJobs) -> ObservedJobs:
     """What a policy is shown where queues hold jobs back."""
     there = {job.name for job in view.seen.jobs}
-    return Seen(view.seen, seen.ours & there, seen.may_stop & there)
+    return ObservedJobs(view.seen, seen.ours & there, seen.may_stop & there)
 
 
-def observe(state: State, now: float) -> Seen:
+def observe(state: JobsState, now: float) -> ObservedJobs:
     """Everything at this moment; times are seconds since 1970."""
     wall = state.wall(now)
     foreign, groups = _others(state)
@@ -57,7 +57,7 @@ def observe(state: State, now: float) -> Seen:
                 may_stop.add(key)
     jobs.sort(key=lambda one: (one.submitted, one.name))
     nodes = _nodes(state, foreign, {node for job in jobs for node in job.placement})
-    return Seen(Observation(now=wall, jobs=tuple(jobs), nodes=nodes), frozenset(ours), frozenset(may_stop))
+    return ObservedJobs(JobsObservation(now=wall, jobs=tuple(jobs), nodes=nodes), frozenset(ours), frozenset(may_stop))
 
 
 def _saves_nothing(seen: JobState) -> bool:
@@ -109,7 +109,7 @@ def _servers_placed(pods: list[WorkerPod]) -> int:
     return sum(pod.role == PARAMETER_SERVER and bool(pod.node) for pod in live(pods))
 
 
-def _others(state: State) -> tuple[Counter[str], list[JobObservation]]:
+def _others(state: JobsState) -> tuple[Counter[str], list[JobObservation]]:
     """(thousandths of GPUs by node that no worker of a job holds, jobs of others)."""
     foreign: Counter[str] = Counter()
     members: defaultdict[str, list[WorkerPod]] = defaultdict(list)
@@ -144,7 +144,7 @@ def _others(state: State) -> tuple[Counter[str], list[JobObservation]]:
     return foreign, jobs
 
 
-def _nodes(state: State, foreign: Counter[str], used: set[str]) -> tuple[NodeObservation, ...]:
+def _nodes(state: JobsState, foreign: Counter[str], used: set[str]) -> tuple[NodeObservation, ...]:
     """Nodes that take workers, and those that hold some: a closed one has room for what stands on it and no more."""
     found = []
     held: Counter[str] = Counter()
@@ -165,7 +165,7 @@ def _nodes(state: State, foreign: Counter[str], used: set[str]) -> tuple[NodeObs
     return tuple(found)
 
 
-def why_waiting(seen: Observation, name: str, held_back: str) -> str:
+def why_waiting(seen: JobsObservation, name: str, held_back: str) -> str:
     """In words, for people: what a job that got nothing needs, and what there is."""
     job = next((one for one in seen.jobs if one.name == name), None)
     if job is None:

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.errors import InvalidTransition
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 
-_P = Phase
+_P = JobPhase
 _ENDS = {_P.SUCCEEDED, _P.FAILED}
 _ACTIVE = {_P.STARTING, _P.RUNNING, _P.RESHAPING, _P.RESTARTING}
 
-TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
+TRANSITIONS: Mapping[JobPhase, frozenset[JobPhase]] = {
     _P.PENDING: frozenset({_P.STARTING, _P.RESTARTING, _P.RUNNING, _P.RESHAPING, _P.STOPPING, _P.PAUSED, *_ENDS}),
     _P.STARTING: frozenset({*_ACTIVE, _P.STOPPING, _P.PENDING, _P.PAUSED, *_ENDS} - {_P.STARTING}),
     _P.RUNNING: frozenset({_P.RESHAPING, _P.RESTARTING, _P.STOPPING, _P.PENDING, _P.PAUSED, *_ENDS}),
@@ -38,7 +38,7 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 """A job that has run once never starts anew: it restarts. One that ended goes nowhere."""
 
 
-def check_move(uid: str, start: Phase, finish: Phase, cause: str, story: Sequence[str]) -> None:
+def check_move(uid: str, start: JobPhase, finish: JobPhase, cause: str, story: Sequence[str]) -> None:
     """Raises ``InvalidTransition`` for a move that the table does not have."""
     if start is not finish and finish not in TRANSITIONS[start]:
         raise InvalidTransition(uid, start.value, finish.value, cause, story)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from services.jobs.core.members import live, workers_of
-from services.jobs.core.observing import Seen
-from services.jobs.core.state import JobState, State
-from shared.jobs.quotas import Claim, Quotas, Used
+from services.jobs.core.observing import ObservedJobs
+from services.jobs.core.state import JobsState, JobState
+from shared.jobs.quotas import QuotaClaim, Quotas, Used
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.training_jobs import gpu_resource
 from shared.model.queue import QueueStatus
@@ -20,7 +20,7 @@ WITHIN_QUOTA = "WithinQuota"
 NEVER_WRITTEN = QueueStatus()
 
 
-def quotas_of(state: State, seen: Seen) -> Quotas | None:
+def quotas_of(state: JobsState, seen: ObservedJobs) -> Quotas | None:
     """What the queues leave at this moment; None: there are none, and nothing is held back."""
     if not state.queues:
         return None
@@ -39,14 +39,14 @@ def quotas_of(state: State, seen: Seen) -> Quotas | None:
     return Quotas(state.queues.values(), totals, used, claims)
 
 
-def _claim(state: State, seen: JobState) -> Claim:
+def _claim(state: JobsState, seen: JobState) -> QuotaClaim:
     """As its pods ask: admission may have added to what the template says."""
     job = seen.job
     standing = live(state.pods_of(job))
     workers = [pod.amounts for pod in workers_of(standing) if pod.amounts]
     worker = workers[0] if workers else job.amounts
     scheduler = (job.template.get("spec") or {}).get("schedulerName") or state.rules.scheduler_name
-    return Claim(
+    return QuotaClaim(
         label=job.queue,
         namespace=job.namespace,
         worker=worker,
@@ -60,12 +60,12 @@ def _all(amounts: Amounts, count: int) -> Amounts:
     return tuple((name, amount * count) for name, amount in amounts) if count else ()
 
 
-def _of_group(state: State, namespace: str, group: str) -> str:
+def _of_group(state: JobsState, namespace: str, group: str) -> str:
     made = state.made.get((PODGROUPS.kind, namespace, group)) if group else None
     return made.queue if made is not None else ""
 
 
-def queue_of(state: State, seen: JobState) -> str:
+def queue_of(state: JobsState, seen: JobState) -> str:
     """The queue that the job is in: the one that it names, else its namespace's; "" for none."""
     return seen.job.queue or state.bindings.get(seen.job.namespace, "")
 

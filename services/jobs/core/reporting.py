@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from services.jobs.core.assess import MEAN_OF, whole
 from services.jobs.core.events import Reported
 from services.jobs.core.members import runs, workers_of
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobsState, JobState
 from shared.jobs.online.learned import Way
 from shared.jobs.reports import ReportRefused, Said, accept, began_anew, lost_steps, read_report
-from shared.model.training_job import Report, WorkerPod
+from shared.model.training_job import JobReport, WorkerPod
 
 
-def take_annotation(state: State, pod: WorkerPod, now: float) -> bool | None:
+def take_annotation(state: JobsState, pod: WorkerPod, now: float) -> bool | None:
     """What a worker's annotation says, once per text; None where it says nothing new."""
     seen = state.job_of(pod)
     if seen is None or seen.read_annotations.get(pod.uid) == pod.report:
@@ -29,20 +29,20 @@ def take_annotation(state: State, pod: WorkerPod, now: float) -> bool | None:
     return take_report(state, Reported(seen.job.key, pod.job, said, problem, reason), now)
 
 
-def recall_annotations(state: State, now: float) -> Iterator[bool | None]:
+def recall_annotations(state: JobsState, now: float) -> Iterator[bool | None]:
     """At the end of the first listing: what stands on pods is news only of a job that nothing is known of. Of another
     one it may be older than what is known, and says nothing of whether the job still reports."""
     for pod in list(state.pods.values()):
         seen = state.job_of(pod) if pod.report else None
         if seen is None:
             continue
-        if seen.job.status.report == Report():
+        if seen.job.status.report == JobReport():
             yield take_annotation(state, pod, now)
         else:
             seen.read_annotations[pod.uid] = pod.report
 
 
-def take_report(state: State, event: Reported, now: float) -> bool | None:
+def take_report(state: JobsState, event: Reported, now: float) -> bool | None:
     """Whether the report is believed; None where there is no such job any more."""
     seen = state.jobs.get(event.key)
     if seen is None or seen.job.uid != event.uid or seen.job.ended:
@@ -70,7 +70,7 @@ def take_report(state: State, event: Reported, now: float) -> bool | None:
     return True
 
 
-def _learn(state: State, seen: JobState, samples_per_s: float) -> None:
+def _learn(state: JobsState, seen: JobState, samples_per_s: float) -> None:
     """The speed is of the workers that run now, where these are what was decided."""
     job = seen.job
     running = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]

@@ -7,13 +7,13 @@ from math import exp
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.members import live, runs, workers_of
 from services.jobs.core.quotas import queue_of
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobsState, JobState
 from shared.jobs.board import Board, JobRow
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 
 
-def board(state: State, deciding: Deciding, now: float) -> Board:
+def board(state: JobsState, deciding: Deciding, now: float) -> Board:
     """Everything, jobs in the order in which they came."""
     wall = state.wall(now)
     jobs = sorted(state.jobs.values(), key=lambda seen: (seen.job.created, seen.job.key))
@@ -32,7 +32,7 @@ def board(state: State, deciding: Deciding, now: float) -> Board:
     )
 
 
-def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRow:
+def _row(state: JobsState, deciding: Deciding, seen: JobState, wall: float) -> JobRow:
     job, status = seen.job, seen.job.status
     report = seen.report or status.report
     ends, early, late, by = expected_end(state, seen, wall)
@@ -66,7 +66,7 @@ def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRo
     )
 
 
-def expected_end(state: State, seen: JobState, wall: float) -> tuple[float, float, float, str]:
+def expected_end(state: JobsState, seen: JobState, wall: float) -> tuple[float, float, float, str]:
     """(when, early, late, by what) of a job that runs, if it stays as it is; zeros and "" where nothing is known.
 
     By work left over speed, where it reports both; else as fast as its share of progress came so far, which says
@@ -74,7 +74,7 @@ def expected_end(state: State, seen: JobState, wall: float) -> tuple[float, floa
     """
     job, status = seen.job, seen.job.status
     report = seen.report or status.report
-    if status.phase not in (Phase.RUNNING, Phase.RESHAPING):
+    if status.phase not in (JobPhase.RUNNING, JobPhase.RESHAPING):
         return 0.0, 0.0, 0.0, ""
     speed = seen.speeds.speed(job.batch or 1)
     workers = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]

@@ -10,18 +10,18 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.jobs.core.instructions import Delete, Write
-from services.jobs.core.timeline import Timeline
-from services.jobs.core.usage import Usage
+from services.jobs.core.instructions import DeleteObject, Write
+from services.jobs.core.timeline import JobsTimeline
+from services.jobs.core.usage import WorkerUsage
 from shared.backoff import backoff_s
-from shared.jobs.observation import Allocation
+from shared.jobs.observation import JobAllocation
 from shared.jobs.online.learned import Reports
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import Resource
-from shared.kube.training_pods import Rules
+from shared.kube.training_pods import TrainingPodRules
 from shared.kube.worker_pods import as_of
 from shared.model.queue import Queue
-from shared.model.training_job import GpuNode, MadeObject, PodState, Report, TrainingJob, WorkerPod
+from shared.model.training_job import GpuNode, JobReport, MadeObject, PodState, TrainingJob, WorkerPod
 from shared.scheduling.queues.nodes import Blocked
 
 STORY = 50
@@ -44,7 +44,7 @@ def job_of_target(target: Target) -> str:
     return f"{namespace}/{name}"
 
 
-class CoreSettings(Struct, frozen=True, kw_only=True):
+class JobsCoreSettings(Struct, frozen=True, kw_only=True):
     """What the core is told; see ``services/jobs/settings.py``."""
 
     decide_every_s: float = 30.0
@@ -83,7 +83,7 @@ class Wait:
 
 
 @dataclass(slots=True)
-class Writes:
+class PendingWrites:
     """One write per object at a time (J2); what fails waits, longer each time."""
 
     number: int = 0
@@ -162,7 +162,7 @@ class JobState:
     """One job: the object as it stands, and what this term knows beside it."""
 
     job: TrainingJob
-    wish: Allocation | None = None
+    wish: JobAllocation | None = None
     """What was decided and is not yet in the status."""
     members: str = ""
     """A digest of the workers that ran together last, where this term has seen them; "": the status says."""
@@ -175,7 +175,7 @@ class JobState:
     gpu_s: float = 0.0
     ran_s: float = 0.0
     """Counted and not yet in the status."""
-    report: Report | None = None
+    report: JobReport | None = None
     """The newest, where it is not yet in the status."""
     speeds: Reports = field(default_factory=Reports)
     """How fast it ran, by its reports in this term."""
@@ -224,12 +224,12 @@ class JobState:
 
 
 @dataclass(slots=True)
-class State:
+class JobsState:
     """Everything. ``offset``: seconds since 1970 minus the clock's; ``group``: the PodGroup that is served."""
 
     term: int
-    settings: CoreSettings
-    rules: Rules
+    settings: JobsCoreSettings
+    rules: TrainingPodRules
     offset: float
     group: Resource[Any] = PODGROUPS
     report_key: bytes = b""
@@ -249,10 +249,10 @@ class State:
     """Queue objects by name, as they are written: their status is left out."""
     bindings: dict[str, str] = field(default_factory=dict)
     """The queue of each namespace that one names."""
-    usage: Usage = field(default_factory=Usage)
+    usage: WorkerUsage = field(default_factory=WorkerUsage)
     made: dict[Target, MadeObject] = field(default_factory=dict)
-    writes: Writes = field(default_factory=Writes)
-    timeline: Timeline = field(default_factory=Timeline)
+    writes: PendingWrites = field(default_factory=PendingWrites)
+    timeline: JobsTimeline = field(default_factory=JobsTimeline)
 
     def wall(self, now: float) -> float:
         """Seconds since 1970."""
@@ -278,7 +278,7 @@ class State:
         pending = self.writes.pending.get((POD, pod.namespace, pod.name))
         return (
             pending is not None
-            and isinstance(pending.write, Delete)
+            and isinstance(pending.write, DeleteObject)
             and pending.write.uid == pod.uid
             and not pod.terminating
         )

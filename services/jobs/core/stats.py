@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Stats:
+class JobsStats:
     """Counters of the term."""
 
     decisions: int = 0

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from shared.jobs.board import JobChange, JobSpan
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import ENDED, JobStatus, Phase, WorkerPod
+from shared.model.training_job import ENDED, JobPhase, JobStatus, WorkerPod
 
 KEPT_S = 6 * 3600.0
 MOST_SPANS, MOST_CHANGES = 4096, 1024
 
 
 @dataclass(slots=True)
-class Timeline:
+class JobsTimeline:
     """``since``: when the term began (wall)."""
 
     since: float = 0.0
@@ -59,7 +59,7 @@ class Timeline:
 
 def _event(before: JobStatus, after: JobStatus) -> str:
     if after.phase in ENDED and before.phase not in ENDED:
-        return "failed" if after.phase is Phase.FAILED else "ended"
+        return "failed" if after.phase is JobPhase.FAILED else "ended"
     if after.failures > before.failures:
         return "failed"
     if before.target != after.target:

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from services.jobs.core.following import SLOW
 from services.jobs.core.holding import DOES_NOT_FIT, begun, refusal_of, what_holds
 from services.jobs.core.members import has_succeeded, live, runs, workers_of
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobsState, JobState
 from shared.backoff import backoff_s
-from shared.model.training_job import PARAMETER_SERVER, JobStatus, Phase, PodState, TrainingJob, WorkerPod
+from shared.model.training_job import PARAMETER_SERVER, JobPhase, JobStatus, PodState, TrainingJob, WorkerPod
 
 MOST_S = 3600.0
 
@@ -35,7 +35,7 @@ def standing(job: TrainingJob, pods: Sequence[WorkerPod], *, begin: bool = False
     return len(workers) if servers >= job.ps and met else 0
 
 
-def watch_places(state: State, seen: JobState, now: float) -> None:
+def watch_places(state: JobsState, seen: JobState, now: float) -> None:
     """Note since when some of its pods have no node, or do not begin; each that does begins the wait anew, and one
     that is still on its way out. One that a kubelet refuses has its place for a moment: that is no beginning."""
     job, pods, wall = seen.job, state.pods_of(seen.job), state.wall(now)
@@ -60,7 +60,7 @@ def _since(
     return max(since, begins), most
 
 
-def target_left(state: State, seen: JobState, now: float) -> int | None:
+def target_left(state: JobsState, seen: JobState, now: float) -> int | None:
     """What the job keeps once its wait is over; None: nothing is given back."""
     job, wall, patience_s = seen.job, state.wall(now), state.settings.start_timeout_s
     unplaced = bool(seen.unplaced_since) and wall - seen.unplaced_since >= patience_s
@@ -81,7 +81,7 @@ def target_left(state: State, seen: JobState, now: float) -> int | None:
     return left
 
 
-def give_back(state: State, status: JobStatus, left: int, wall: float) -> JobStatus:
+def give_back(state: JobsState, status: JobStatus, left: int, wall: float) -> JobStatus:
     """The status with that many workers; with none it is tried again after a wait."""
     if left:
         return replace(status, target=left)
@@ -97,7 +97,7 @@ def begin_anew(job: TrainingJob, status: JobStatus, *, freed: bool = False) -> J
         return status
     if (freed or job.generation != job.status.observed_generation) and not status.target:
         return replace(status, unplaced=0, retry_at=0.0)
-    return replace(status, unplaced=0) if status.phase is Phase.RUNNING else status
+    return replace(status, unplaced=0) if status.phase is JobPhase.RUNNING else status
 
 
 def waits_for_room(job: TrainingJob, wall: float) -> bool:

@@ -21,7 +21,7 @@ class Whose(Struct, frozen=True):
     job: str
 
 
-class Usage:
+class WorkerUsage:
     """A pod counts from when it has a node until it holds nothing, as the coordinator counts it."""
 
     def __init__(self) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.jobs.core.instructions import Delete, WriteStatus
+from services.jobs.core.instructions import DeleteObject, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, has_frame, like_spec, runs, to_create, to_delete, workers_of
-from services.jobs.core.state import POD, State, Target
+from services.jobs.core.state import POD, JobsState, Target
 from shared.kube.training_pods import pod_name
 
 
-def broken(state: State, due: Mapping[str, float], *, ready: bool, since: int) -> list[str]:
+def broken(state: JobsState, due: Mapping[str, float], *, ready: bool, since: int) -> list[str]:
     """See ``phases.py`` for J1 to J5. ``since``: number of the turn's first write."""
     lines = []
     for key, seen in state.jobs.items():
@@ -37,11 +37,11 @@ def broken(state: State, due: Mapping[str, float], *, ready: bool, since: int) -
     return lines
 
 
-def _below_minimum(state: State, since: int) -> list[str]:
+def _below_minimum(state: JobsState, since: int) -> list[str]:
     """J3: what is taken away in this turn, beside what is on its way out, leaves each job at least its minimum, unless
     it is to stop. (A turn later a minimum may have been raised, and a worker lost.)"""
     lines = []
-    pending = [one for one in state.writes.pending.values() if isinstance(one.write, Delete)]
+    pending = [one for one in state.writes.pending.values() if isinstance(one.write, DeleteObject)]
     leaving = {one.write.uid for one in pending}  # type: ignore[union-attr]
     new = {one.write.uid for one in pending if one.number >= since}  # type: ignore[union-attr]
     for key, seen in state.jobs.items():
@@ -58,7 +58,7 @@ def _below_minimum(state: State, since: int) -> list[str]:
     return lines
 
 
-def _forgotten(state: State, due: Mapping[str, float], key: str) -> list[str]:
+def _forgotten(state: JobsState, due: Mapping[str, float], key: str) -> list[str]:
     """J4: whatever is to be made or taken away has a write out, or a time."""
     job = state.jobs[key].job
     pods = state.pods_of(job)
@@ -75,6 +75,6 @@ def _forgotten(state: State, due: Mapping[str, float], key: str) -> list[str]:
     ]
 
 
-def _written(state: State, target: Target) -> bool:
+def _written(state: JobsState, target: Target) -> bool:
     """Whether a write of it is out, or waits to be made again."""
     return target in state.writes.pending or target in state.writes.waits

@@ -16,16 +16,16 @@ import aiohttp
 from aiohttp import web
 
 from services.jobs.core.events import Reported
-from services.jobs.shell import Shell
+from services.jobs.shell import JobsShell
 from shared.election.record import LeaderRecord
 from shared.jobs.reports import MAX_BYTES, ReportRefused, Said, accept, read_report
 from shared.jobs.tokens import is_token
-from shared.model.training_job import Report
+from shared.model.training_job import JobReport
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.guard import add_routes, guarded, read_body
-from shared.runtime.http.limits import Buckets, Places, Rate
+from shared.runtime.http.limits import Buckets, Rate, RequestLimit
 from shared.runtime.http.listener import LATE_HEADS, Listener, listen
-from shared.runtime.http.refusals import Refused, answer_of, as_json
+from shared.runtime.http.refusals import RequestRefused, answer_of, as_json
 from shared.runtime.observe.metrics import Metrics
 
 ROUTE = "/v1/jobs/{namespace}/{name}/report"
@@ -40,7 +40,7 @@ class ReportServer:
     """``leading``: the shell, while this process leads; ``leader``: who does otherwise."""
 
     def __init__(
-        self, metrics: Metrics, *, leading: Callable[[], Shell | None], leader: Callable[[], LeaderRecord | None]
+        self, metrics: Metrics, *, leading: Callable[[], JobsShell | None], leader: Callable[[], LeaderRecord | None]
     ) -> None:
         self._shell = leading
         self._leader = leader
@@ -53,9 +53,9 @@ class ReportServer:
             return web.Response(text="ok\n")
 
         async def unknown(request: web.Request) -> web.Response:
-            return answer_of(request, Refused(f"no route {request.path[:128]}", code="route_unknown"))
+            return answer_of(request, RequestRefused(f"no route {request.path[:128]}", code="route_unknown"))
 
-        report = guarded(self._report, route=ROUTE, admit=self._admit, places=Places(IN_FLIGHT, OF_ONE))
+        report = guarded(self._report, route=ROUTE, admit=self._admit, places=RequestLimit(IN_FLIGHT, OF_ONE))
         rows = [web.post(ROUTE, report), web.get("/healthz", healthz), web.route("*", "/{tail:.*}", unknown)]
         add_routes(self.app, rows)
 
@@ -75,13 +75,13 @@ class ReportServer:
             seen = shell.core.state.jobs.get(key)
             scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
             if seen is None and shell.core.missing:
-                raise Refused("the jobs are still being listed", code="not_ready")
+                raise RequestRefused("the jobs are still being listed", code="not_ready")
             uid = seen.job.uid if seen is not None else ""
             # one answer for both: who has no token learns nothing of which jobs there are
             if not is_token(shell.core.state.report_key, key, uid, shown) or seen is None or scheme != "Bearer":
-                raise Refused("no such job, or not its token", code="unauthenticated")
+                raise RequestRefused("no such job, or not its token", code="unauthenticated")
         if self._buckets.take(f"{key}@{request.remote}" if shell is None else key, time.monotonic()):
-            raise Refused("too many reports of this job", code="overloaded")
+            raise RequestRefused("too many reports of this job", code="overloaded")
         return Caller("job", key)
 
     async def _report(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -92,20 +92,20 @@ class ReportServer:
         key = caller.name
         seen = shell.core.state.jobs.get(key)
         if seen is None:
-            raise Refused("the job is gone", code="unauthenticated")
+            raise RequestRefused("the job is gone", code="unauthenticated")
         try:
             said = read_report(body)
         except ReportRefused as error:
             shell.post_one(Reported(key, seen.job.uid, Said(), str(error), error.reason))
-            raise Refused(str(error), code="invalid_request") from None
+            raise RequestRefused(str(error), code="invalid_request") from None
         if said.job and said.job != key:
             shell.post_one(Reported(key, seen.job.uid, said))
-            raise Refused(f"job: {said.job[:128]!r} is another; this token is {key}'s", code="forbidden")
+            raise RequestRefused(f"job: {said.job[:128]!r} is another; this token is {key}'s", code="forbidden")
         shell.post_one(Reported(key, seen.job.uid, said))
         try:
-            accept(said, job=key, last=Report(), at=0.0, restarted=True)
+            accept(said, job=key, last=JobReport(), at=0.0, restarted=True)
         except ReportRefused as error:  # the core says so on the object, by the same rule
-            raise Refused(str(error), code="invalid_request") from None
+            raise RequestRefused(str(error), code="invalid_request") from None
         status, job = seen.job.status, seen.job
         decided: dict[str, Any] = {
             "workers": status.target, "batch": status.batch or job.batch or None, "phase": status.phase.value,
@@ -116,7 +116,7 @@ class ReportServer:
         """To the leader, once. It authenticates the job itself."""
         leader = self._leader()
         if PASSED_ON in request.headers or leader is None or not leader.admin_url:
-            raise Refused("nobody leads the jobs just now", code="no_leader")
+            raise RequestRefused("nobody leads the jobs just now", code="no_leader")
         headers = {PASSED_ON: "1", "Content-Type": "application/json"}
         headers["Authorization"] = request.headers.get("Authorization", "")
         if self._session is None:
@@ -128,7 +128,7 @@ class ReportServer:
                     status=told.status, body=await told.content.read(MAX_BYTES), content_type=told.content_type
                 )
         except (aiohttp.ClientError, TimeoutError):
-            raise Refused("the leader gave no answer", code="leader_silent") from None
+            raise RequestRefused("the leader gave no answer", code="leader_silent") from None
 
 
 def _key(request: web.Request) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from services.jobs.core.events import Event, Listed, RolloutSeen
+from services.jobs.core.events import Event, JobsListed, RolloutSeen
 from services.jobs.core.instructions import WriteRollout
 from shared.jobs.domain import JOBS
 from shared.ports import Store
@@ -32,7 +32,7 @@ class Rollouts:
         """Eternal."""
         async for rollout, revision in follow_rollout(self._store, self._keys, JOBS):
             post(RolloutSeen(rollout, revision))
-            post(Listed(ROLLOUT))
+            post(JobsListed(ROLLOUT))
 
     async def write(self, wanted: WriteRollout) -> None:
         """Until etcd has answered. Where somebody changed the record meanwhile, the core goes on by theirs."""

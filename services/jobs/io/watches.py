@@ -11,7 +11,7 @@ from services.jobs.core import events as ev
 from shared.errors import ConfigError
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.queues import QUEUES, queue_from_api
-from shared.kube.resources import NODES, Deleted, Malformed, Resource, Upserted
+from shared.kube.resources import NODES, DeletedObject, Malformed, Resource, Upserted
 from shared.kube.training_jobs import (
     GROUP_VERSIONS,
     SERVICES,
@@ -57,10 +57,10 @@ async def follow(
             match event:
                 case Upserted():
                     events.append(seen(event.object))
-                case Deleted():
+                case DeletedObject():
                     events.append(gone(event.object))
                 case Synced():
-                    events.append(ev.Listed(resource.plural))
+                    events.append(ev.JobsListed(resource.plural))
                 case Malformed():
                     bad = event.object
                     log.warning(
@@ -99,15 +99,15 @@ def followers(api: KubeApi, group: Resource[Any], post: Post) -> list[Any]:
         ),
         follow(
             api, JOB_PODS, post,
-            seen=lambda item: ev.PodSeen(worker_pod(item)),
-            gone=lambda item: ev.PodGone(item.metadata.uid),
-            lost=lambda bad: ev.PodGone(bad.object.uid),
+            seen=lambda item: ev.JobsPodSeen(worker_pod(item)),
+            gone=lambda item: ev.JobsPodGone(item.metadata.uid),
+            lost=lambda bad: ev.JobsPodGone(bad.object.uid),
         ),
         follow(
             api, NODES, post,
-            seen=lambda item: ev.NodeSeen(gpu_node(item)),
-            gone=lambda item: ev.NodeGone(item.metadata.name),
-            lost=lambda bad: ev.NodeGone(bad.object.name),
+            seen=lambda item: ev.JobsNodeSeen(gpu_node(item)),
+            gone=lambda item: ev.JobsNodeGone(item.metadata.name),
+            lost=lambda bad: ev.JobsNodeGone(bad.object.name),
         ),
         follow(
             api, QUEUES, post,

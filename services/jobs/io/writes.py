@@ -1,4 +1,5 @@
-"""What the jobs service writes to the API server. Each write is answered by ``Wrote``, once, whatever became of it.
+"""What the jobs service writes to the API server. Each write is answered by ``WriteAnswered``, once, whatever became of
+it.
 
 Leadership is asked for right before each call: nothing but the object's own uid or resourceVersion fences it. So a busy
 server (429) is not waited for within the call: the core decides anew when it is time.
@@ -14,8 +15,8 @@ from typing import Any
 
 import structlog
 
-from services.jobs.core.events import Event, Outcome, Wrote
-from services.jobs.core.instructions import Create, Delete, PatchMinimum, Tell, Write, WriteStatus
+from services.jobs.core.events import Event, WriteAnswered, WriteOutcome
+from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMinimum, TellEvent, Write, WriteStatus
 from shared.errors import KubeError, KubeRejected
 from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS
@@ -33,8 +34,8 @@ EVENTS_WAITING = 256
 CONTROLLER = "conclave.io/jobs"
 
 
-class Writes:
-    """Carries out ``Write`` and ``Tell``. ``start``: runs a call beside everything else."""
+class ObjectWrites:
+    """Carries out ``Write`` and ``TellEvent``. ``start``: runs a call beside everything else."""
 
     def __init__(
         self, api: KubeApi, post: Callable[[Event], None], start: Callable[[Coroutine[Any, Any, None]], None], *,
@@ -51,10 +52,10 @@ class Writes:
         self.made = 0
 
     def submit(self, write: Write) -> None:
-        """Make it; answered by ``Wrote``."""
+        """Make it; answered by ``WriteAnswered``."""
         self._start(self._write(write))
 
-    def tell(self, news: Tell) -> None:
+    def tell(self, news: TellEvent) -> None:
         """Best effort: people are told, nothing rests on it."""
         if self._events_waiting < EVENTS_WAITING:
             self._events_waiting += 1
@@ -67,19 +68,19 @@ class Writes:
             try:
                 await self._call(write)
             except KubeRejected as error:
-                self._post(Wrote(write.write, outcome_of(write, error), str(error)[:256]))
+                self._post(WriteAnswered(write.write, outcome_of(write, error), str(error)[:256]))
             except KubeError as error:
-                self._post(Wrote(write.write, Outcome.UNKNOWN, str(error)[:256]))
+                self._post(WriteAnswered(write.write, WriteOutcome.UNKNOWN, str(error)[:256]))
             else:
                 self.made += 1
-                self._post(Wrote(write.write, Outcome.DONE))
+                self._post(WriteAnswered(write.write, WriteOutcome.DONE))
 
     async def _call(self, write: Write) -> None:
         api = self._api
         match write:
-            case Create(_, resource, namespace, _, body):
+            case CreateObject(_, resource, namespace, _, body):
                 await api.create(resource, namespace=namespace, body=body, wait_when_busy=False)
-            case Delete(_, resource, namespace, name, uid):
+            case DeleteObject(_, resource, namespace, name, uid):
                 await api.delete(resource, namespace=namespace, name=name, uid=uid)
             case PatchMinimum(_, resource, namespace, name, uid, minimum):
                 patch = {"metadata": {"uid": uid}, **group_patch(minimum, resource)}
@@ -93,7 +94,7 @@ class Writes:
                     strategy="merge", wait_when_busy=False,
                 )  # fmt: skip
 
-    async def _tell(self, news: Tell) -> None:
+    async def _tell(self, news: TellEvent) -> None:
         job = news.job
         about = {
             "apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "namespace": job.namespace,
@@ -112,15 +113,15 @@ class Writes:
             self._events_waiting -= 1
 
 
-def outcome_of(write: Write, error: KubeRejected) -> Outcome:
+def outcome_of(write: Write, error: KubeRejected) -> WriteOutcome:
     """What a refusal means for the core."""
-    if error.status == 409 and error.reason == "AlreadyExists" and isinstance(write, Create):
-        return Outcome.EXISTS
-    if error.status in (404, 409) and not isinstance(write, Create):
-        return Outcome.STALE
+    if error.status == 409 and error.reason == "AlreadyExists" and isinstance(write, CreateObject):
+        return WriteOutcome.EXISTS
+    if error.status in (404, 409) and not isinstance(write, CreateObject):
+        return WriteOutcome.STALE
     if error.status in (409, 429):
-        return Outcome.UNKNOWN  # not now: the server is busy, or somebody changed a quota at the same moment
-    return Outcome.REFUSED
+        return WriteOutcome.UNKNOWN  # not now: the server is busy, or somebody changed a quota at the same moment
+    return WriteOutcome.REFUSED
 
 
 def _now() -> str:

@@ -165,7 +165,7 @@ class RollbackGuard:
         self.revision = max(self.revision, header.revision)
 
 
-class Member:
+class EtcdMember:
     """One endpoint and its channel, opened on first use (after any fork, in the loop that uses it).
 
     Certificates are short-lived, processes are not, and gRPC reads files once: where there is no connection and the
@@ -285,21 +285,21 @@ class EtcdConnection:
         self._rolled_back: StoreRolledBack | None = None
         self._history_over = asyncio.Event()
         self._closed = False
-        self._members = tuple(Member(endpoint, settings.tls) for endpoint in settings.endpoints)
+        self._members = tuple(EtcdMember(endpoint, settings.tls) for endpoint in settings.endpoints)
         self._current = 0
 
     def is_closed(self) -> bool:
         return self._closed
 
     @property
-    def current(self) -> Member:
+    def current(self) -> EtcdMember:
         return self._members[self._current]
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[EtcdMember, ...]:
         return self._members
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: EtcdMember) -> None:
         """The next call goes to the next member, unless another failure has moved on already."""
         if member is self.current:
             self._current = (self._current + 1) % len(self._members)
@@ -311,7 +311,7 @@ class EtcdConnection:
         latest; at once where the request is not ``repeatable``.
         """
 
-        async def attempt(member: Member, left_s: float) -> Any:
+        async def attempt(member: EtcdMember, left_s: float) -> Any:
             floor = self.guard.revision
             answer = await member.unary(method)(request, timeout=left_s, metadata=HAS_LEADER)
             self.guard.check(answer.header, floor)
@@ -320,14 +320,14 @@ class EtcdConnection:
         return await self.run(attempt, doing, timeout_s=timeout_s, repeatable=repeatable)
 
     async def run(
-        self, attempt: Callable[[Member, float], Awaitable[Any]], doing: str, *, timeout_s: float, repeatable: bool
+        self, attempt: Callable[[EtcdMember, float], Awaitable[Any]], doing: str, *, timeout_s: float, repeatable: bool
     ) -> Any:
         """Run ``attempt(member, seconds left)`` under one deadline, on further members where ``repeatable``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         several = len(self._members) > 1
         error: StoreError = StoreUnknown(f"etcd: {doing}: no member could be reached within {timeout_s:.3g} s")
-        other: set[Member] = set()
+        other: set[EtcdMember] = set()
         """Those that are of another history."""
         pause_s = 0.02
         while (left_s := deadline - loop.time()) > 0:
@@ -370,7 +370,7 @@ class EtcdConnection:
             pause_s = min(pause_s * 2, 0.25)
         raise error
 
-    def _tell(self, error: StoreRolledBack, other: set[Member]) -> None:
+    def _tell(self, error: StoreRolledBack, other: set[EtcdMember]) -> None:
         """A majority, since the rest may be out for a while, and a stale member is not to end anybody."""
         if 2 * len(other) > len(self._members):
             self._rolled_back = error
@@ -382,7 +382,7 @@ class EtcdConnection:
         assert self._rolled_back is not None
         raise self._rolled_back
 
-    def _leave_after(self, member: Member, error: StoreError) -> None:
+    def _leave_after(self, member: EtcdMember, error: StoreError) -> None:
         if isinstance(error, StoreUnknown):
             self.leave(member)
 

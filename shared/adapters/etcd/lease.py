@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc.aio
 
-from shared.adapters.etcd.channel import HAS_LEADER, Member
+from shared.adapters.etcd.channel import HAS_LEADER, EtcdMember
 from shared.adapters.etcd.protocol import EtcdProtocol
 from shared.errors import StoreUnknown
 
@@ -26,10 +26,10 @@ class KeepAliveStream:
     def __init__(self, protocol: EtcdProtocol) -> None:
         self._protocol = protocol
         self._turn = asyncio.Lock()
-        self._member: Member | None = None
+        self._member: EtcdMember | None = None
         self._call: Any = None
 
-    async def ask(self, member: Member, lease_id: int, timeout_s: float) -> Any:
+    async def ask(self, member: EtcdMember, lease_id: int, timeout_s: float) -> Any:
         """The member's answer to one renewal. Unknown: ``StoreUnknown``, ``AioRpcError`` where gRPC ended it."""
         try:
             async with asyncio.timeout(timeout_s), self._turn:
@@ -37,7 +37,7 @@ class KeepAliveStream:
         except TimeoutError:
             raise StoreUnknown(f"etcd: keep a lease alive: no answer in {timeout_s:.3g} s") from None
 
-    async def _exchange(self, member: Member, lease_id: int) -> Any:
+    async def _exchange(self, member: EtcdMember, lease_id: int) -> Any:
         if self._call is None or self._member is not member:
             self.drop()
             self._member = member

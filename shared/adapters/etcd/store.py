@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import grpc.aio
 
 from shared.adapters.etcd import protocol as etcd_protocol
-from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member, being_cancelled, explain
+from shared.adapters.etcd.channel import EtcdConnection, EtcdMember, EtcdSettings, being_cancelled, explain
 from shared.adapters.etcd.lease import KeepAliveStream
 from shared.adapters.etcd.watch import EtcdWatch, range_end, range_start, to_key_value
 from shared.errors import StoreRejected, StoreUnknown
@@ -76,7 +76,7 @@ class EtcdStore:
             max(status.header.revision for _, status in told),
         )
 
-    async def _status(self, member: Member, timeout_s: float) -> Any:
+    async def _status(self, member: EtcdMember, timeout_s: float) -> Any:
         """A member's own answer, not the cluster's: its revision may lag and is not looked at. None: it gave none."""
         status = etcd_protocol.status()
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class EtcdStore:
         return LeaseGrant(answer.ID, float(answer.TTL))
 
     async def keep_alive(self, lease_id: int, *, timeout_s: float = 2.0) -> float:
-        async def attempt(member: Member, left_s: float) -> float:
+        async def attempt(member: EtcdMember, left_s: float) -> float:
             answer = await self._keep_alive.ask(member, lease_id, left_s)
             # Answered from this member's own revision, which may lag: only the cluster is compared.
             self._connection.guard.check_cluster(answer.header)
@@ -192,7 +192,7 @@ class EtcdStore:
         async def ask(**fields: Any) -> Any:
             request = call.request(alarm=kind, **fields)
 
-            async def attempt(member: Member, left_s: float) -> Any:
+            async def attempt(member: EtcdMember, left_s: float) -> Any:
                 return await member.unary(call)(request, timeout=left_s)
 
             return await self._connection.run(attempt, f"disarm {alarm}", timeout_s=timeout_s, repeatable=True)

@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from shared.adapters.etcd.channel import HAS_LEADER, EtcdConnection, Member, being_cancelled, explain
+from shared.adapters.etcd.channel import HAS_LEADER, EtcdConnection, EtcdMember, being_cancelled, explain
 from shared.adapters.etcd.protocol import EtcdProtocol
 from shared.errors import StoreCompacted, StoreRejected, StoreRolledBack, StoreUnknown
 from shared.ports import KeyValue, StoreEvent, WatchBatch
@@ -74,7 +74,7 @@ class EtcdWatch:
         ``StoreRolledBack`` where the store has lost revisions that were already seen."""
         pause_s = _FIRST_PAUSE_S
         while not self._connection.is_closed():
-            member: Member | None = None
+            member: EtcdMember | None = None
             try:
                 await self._check_not_behind()
                 member = self._connection.current
@@ -103,7 +103,7 @@ class EtcdWatch:
         if answer.header.revision < self._next - 1:
             raise StoreRolledBack(f"etcd: at revision {answer.header.revision}, watched up to {self._next - 1}")
 
-    async def _one_stream(self, member: Member) -> AsyncGenerator[WatchBatch, None]:
+    async def _one_stream(self, member: EtcdMember) -> AsyncGenerator[WatchBatch, None]:
         """Batches of one stream until it ends, which is always by an exception."""
         call = member.stream(self._protocol.watch)(metadata=HAS_LEADER)
         reading: asyncio.Task[Any] | None = None

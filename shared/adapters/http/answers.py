@@ -38,7 +38,7 @@ class NoAnswer(AnswerBroken):
     """A connection that had served before ended without one byte of an answer: most likely it was closed while idle."""
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """What is read of an answer's head. ``length`` None: chunked, or until the connection ends."""
 
     status: int
@@ -49,7 +49,7 @@ class Head(NamedTuple):
     date: str = ""
 
 
-def head_of(text: bytes) -> Head:
+def head_of(text: bytes) -> ResponseHead:
     """The head in ``text``, which is without the empty line at its end. ``AnswerBroken``: it is none."""
     first = text.partition(b"\r\n")[0]
     status = _STATUS.fullmatch(first)
@@ -82,7 +82,7 @@ def head_of(text: bytes) -> Head:
         raise AnswerBroken("the answer has both a Content-Length and chunks")
     if code in (204, 304):
         length, chunked = 0, False
-    return Head(code, length, chunked, keep_alive and (chunked or length is not None), retry_after, date)
+    return ResponseHead(code, length, chunked, keep_alive and (chunked or length is not None), retry_after, date)
 
 
 class AnswerReader:
@@ -91,7 +91,7 @@ class AnswerReader:
     __slots__ = ("_bodiless", "_ending", "_held", "_left", "_size", "done", "head")
 
     def __init__(self) -> None:
-        self.head: Head | None = None
+        self.head: ResponseHead | None = None
         """None until it is complete."""
         self.done = True
         self._bodiless = False

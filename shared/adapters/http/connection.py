@@ -15,7 +15,7 @@ import asyncio
 import sys
 from typing import cast
 
-from shared.adapters.http.answers import AnswerBroken, AnswerReader, Head, NoAnswer
+from shared.adapters.http.answers import AnswerBroken, AnswerReader, NoAnswer, ResponseHead
 
 MOST_HELD = 64 << 10
 """Bytes of a stream that nobody has taken; beyond it the peer is made to wait (TCP's window). What is decoded at once
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         """Whether it has served before and gave no byte in answer to what was asked last."""
         return self._silent and self._served > 1
 
-    async def ask(self, request: bytes, timeout_s: float, *, connecting: bool = False) -> tuple[Head, bytes]:
+    async def ask(self, request: bytes, timeout_s: float, *, connecting: bool = False) -> tuple[ResponseHead, bytes]:
         """The answer to ``request``; only while ``usable``. ``connecting``: the request is a CONNECT.
 
         ``TimeoutError``, ``AnswerBroken``: it may have taken effect, and the connection is over."""
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         assert head is not None
         return head, body
 
-    async def open(self, request: bytes, timeout_s: float) -> Head:
+    async def open(self, request: bytes, timeout_s: float) -> ResponseHead:
         """The head of the answer to ``request``; its body comes by ``read``. Errors as of ``ask``."""
         self._streaming = True
         self._begin(request)

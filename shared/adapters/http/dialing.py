@@ -1,7 +1,7 @@
 """From a URL to an open connection: addresses, sockets, a proxy where there is one, TLS.
 
     no proxy:             socket --TLS of https--> server
-    proxy, http server:   socket to the proxy, which takes requests for other hosts (``Target.prefix`` names ours)
+    proxy, http server:   socket to the proxy, which takes requests for other hosts (``ServerTarget.prefix`` names ours)
     proxy, https server:  socket to the proxy --CONNECT--> tunnel --TLS--> server
 
 The proxy is spoken to in TLS where its URL says https, with the same context as the server, as Go's client does.
@@ -38,7 +38,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HttpAddress:
     """A host and a port. ``tls`` None: plain; ``name``: whom the certificate must name."""
 
     host: str
@@ -48,11 +48,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """One server as requests see it. ``prefix`` goes before each path, ``headers`` into each request."""
 
-    server: Place
-    proxy: Place | None
+    server: HttpAddress
+    proxy: HttpAddress | None
     prefix: str
     headers: str
     authorization: str
@@ -61,7 +61,7 @@ class Target:
 
 def target_of(
     base_url: str, *, proxy: str | None = None, server_hostname: str | None = None, tls: ssl.SSLContext | None = None
-) -> Target:
+) -> ServerTarget:
     """The target at ``base_url``. ``tls`` is for https; ``server_hostname``: whom the certificate names."""
     url = urlsplit(base_url)
     server = _place(base_url, tls, server_hostname)
@@ -78,19 +78,19 @@ def target_of(
             authorization = f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
         if server.tls is None:
             prefix, headers = f"http://{authority}{prefix}", headers + authorization
-    return Target(server, by, prefix, headers, authorization)
+    return ServerTarget(server, by, prefix, headers, authorization)
 
 
-def _place(url: str, tls: ssl.SSLContext | None, name: str | None) -> Place:
+def _place(url: str, tls: ssl.SSLContext | None, name: str | None) -> HttpAddress:
     server = server_of(url)
     host = server.host.rstrip(".")
     if not host.isascii():
         host = host.encode("idna").decode()
     context = (tls or ssl.create_default_context()) if server.scheme == "https" else None
-    return Place(host, server.port or _PORTS[server.scheme], context, name or host.partition("%")[0])
+    return HttpAddress(host, server.port or _PORTS[server.scheme], context, name or host.partition("%")[0])
 
 
-async def dial(target: Target, *, connect_s: float = DIAL_S, most_bytes: int = sys.maxsize) -> Connection:
+async def dial(target: ServerTarget, *, connect_s: float = DIAL_S, most_bytes: int = sys.maxsize) -> Connection:
     """An open connection that nothing was asked on. ``OSError``, ``ssl.SSLError`` among them: none came about.
 
     ``connect_s``: how long the socket may take; ``most_bytes`` as of ``Connection``."""
@@ -118,7 +118,7 @@ async def dial(target: Target, *, connect_s: float = DIAL_S, most_bytes: int = s
         return connection
 
 
-async def _socket_to(place: Place) -> socket.socket:
+async def _socket_to(place: HttpAddress) -> socket.socket:
     loop = asyncio.get_running_loop()
     found: list[Any] = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     try:
@@ -129,7 +129,7 @@ async def _socket_to(place: Place) -> socket.socket:
         raise OSError(str(error)) from error
 
 
-async def _tunnel(outer: Connection, target: Target) -> Connection:
+async def _tunnel(outer: Connection, target: ServerTarget) -> Connection:
     """``outer`` leads to the proxy; the connection to the server inside of it."""
     server, loop = target.server, asyncio.get_running_loop()
     named = join_host_port(server.host, server.port)

@@ -17,7 +17,7 @@ from collections import deque
 from functools import partial
 
 from shared.adapters.http.connection import Connection
-from shared.adapters.http.dialing import DIAL_S, Target, dial
+from shared.adapters.http.dialing import DIAL_S, ServerTarget, dial
 
 MOST_CONNECTIONS = 128
 """Requests in flight. A server that takes 200 ms for each still answers 640 in a second."""
@@ -36,13 +36,13 @@ CLOSING_S = 0.5
 """How long ``close`` waits for the peer's side of a TLS shutdown."""
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one target, ``most`` at a time (0: ``MOST_CONNECTIONS``). ``close`` it at the end; ``retire`` it
     when requests go elsewhere. ``connect_s`` and ``most_bytes`` as of ``dial``."""
 
     def __init__(
         self,
-        target: Target,
+        target: ServerTarget,
         *,
         most: int = 0,
         connect_s: float = DIAL_S,

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from shared.adapters.http.proxies import checked_proxy, proxy_from_environment
 from shared.adapters.kube.exec_plugin import Credential, credential_of
-from shared.adapters.kube.kubeconfig import Chosen, Entry, choose, kubeconfig_paths
+from shared.adapters.kube.kubeconfig import KubeconfigEntry, KubeContext, choose, kubeconfig_paths
 from shared.errors import ConfigError
 from shared.hostport import bare_host, server_of, url_of
 
@@ -247,7 +247,7 @@ def _proxy(server: str) -> str | None:
     return proxy
 
 
-def _stated(user: Entry | None) -> _Bearer:
+def _stated(user: KubeconfigEntry | None) -> _Bearer:
     """What the kubeconfig itself holds: a token, a token file, a name and a password, or nothing."""
     if user is None:
         return _Bearer()
@@ -266,7 +266,7 @@ def _stated(user: Entry | None) -> _Bearer:
     return _Bearer()
 
 
-async def _by_the_library(paths: str, context: str | None, user: Entry) -> _Bearer:
+async def _by_the_library(paths: str, context: str | None, user: KubeconfigEntry) -> _Bearer:
     """The header of an ``auth-provider``, whose token the official client renews."""
     try:
         import kubernetes.aio
@@ -284,7 +284,7 @@ async def _by_the_library(paths: str, context: str | None, user: Entry) -> _Bear
     return _Bearer((value or "").strip())
 
 
-def _tls(chosen: Chosen, credential: Credential) -> ssl.SSLContext:
+def _tls(chosen: KubeContext, credential: Credential) -> ssl.SSLContext:
     """CA and client certificate as the context and the plugin name them."""
     cluster, user = chosen.cluster, chosen.user
     authority = cluster.material("certificate-authority")

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from shared.adapters.kube.kubeconfig import Entry
+from shared.adapters.kube.kubeconfig import KubeconfigEntry
 from shared.errors import ConfigError
 
 TIMEOUT_S = 120.0
@@ -51,7 +51,7 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     status: Credential | None = None
 
 
-async def credential_of(user: Entry, cluster: Entry) -> Credential:
+async def credential_of(user: KubeconfigEntry, cluster: KubeconfigEntry) -> Credential:
     """What the plugin of ``user`` gives for ``cluster``. ``ConfigError``: nothing that can be used."""
     asked = user.fields["exec"]
     if not isinstance(asked, dict) or not isinstance(asked.get("command"), str) or not asked["command"]:
@@ -84,7 +84,7 @@ async def credential_of(user: Entry, cluster: Entry) -> Credential:
     return credential
 
 
-def _interactive(user: Entry, asked: Mapping[str, Any]) -> bool:
+def _interactive(user: KubeconfigEntry, asked: Mapping[str, Any]) -> bool:
     """Whether the plugin may ask a person."""
     mode = asked.get("interactiveMode") or "IfAvailable"
     if mode not in ("Never", "IfAvailable", "Always"):
@@ -98,7 +98,7 @@ def _interactive(user: Entry, asked: Mapping[str, Any]) -> bool:
     return terminal and mode != "Never"
 
 
-def _cluster_info(cluster: Entry) -> dict[str, Any]:
+def _cluster_info(cluster: KubeconfigEntry) -> dict[str, Any]:
     """``spec.cluster`` of the ExecCredential: how the cluster is reached, and what its kubeconfig holds for plugins."""
     info: dict[str, Any] = {"server": cluster.text("server")}
     for field in ("tls-server-name", "proxy-url"):
@@ -141,7 +141,7 @@ async def _run(command: str, arguments: list[str], environment: dict[str, str], 
     return msgspec.json.decode(output, type=_Answer)
 
 
-def _nothing(user: Entry, command: str, problem: str) -> ConfigError:
+def _nothing(user: KubeconfigEntry, command: str, problem: str) -> ConfigError:
     return ConfigError(
         f"{user.where}.exec: {command!r} gave no credentials ({' '.join(problem.split())[:192]}); "
         "run it by hand to see its error"

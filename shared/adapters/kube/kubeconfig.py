@@ -23,7 +23,7 @@ SECTIONS = ("clusters", "contexts", "users")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KubeconfigEntry:
     """What stands under one name. ``where``: file and field, for messages; ``folder``: where its paths begin."""
 
     where: str
@@ -64,12 +64,12 @@ class Entry:
         return ConfigError(f"{self.where}.{field}: {problem}; fix this field or choose another --context")
 
 
-class Chosen(Struct, frozen=True):
+class KubeContext(Struct, frozen=True):
     """One context. ``user`` None: anonymous."""
 
     cluster_name: str
-    cluster: Entry
-    user: Entry | None
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry | None
 
 
 class _File(Struct, frozen=True):
@@ -93,7 +93,7 @@ def context_names() -> list[str]:
     return [entry["name"] for file in files if file is not None for entry in file.data.get("contexts") or ()]
 
 
-def choose(paths: str, context: str | None) -> Chosen:
+def choose(paths: str, context: str | None) -> KubeContext:
     """The context that is asked for, else the current one, of the files in ``paths``."""
     files = [file for part in paths.split(os.pathsep) if part and (file := _read(Path(part).expanduser())) is not None]
     if not files:
@@ -114,10 +114,10 @@ def choose(paths: str, context: str | None) -> Chosen:
     reached = _entry(files, "clusters", cluster, "cluster")
     if reached is None:
         raise found.error("cluster", f"Expected object with name {cluster} in clusters")
-    return Chosen(cluster, reached, _entry(files, "users", user, "user") if user else None)
+    return KubeContext(cluster, reached, _entry(files, "users", user, "user") if user else None)
 
 
-def _entry(files: list[_File], section: str, name: str, field: str) -> Entry | None:
+def _entry(files: list[_File], section: str, name: str, field: str) -> KubeconfigEntry | None:
     """The first of that name; None where there is none."""
     for file in files:
         for entry in file.data.get(section) or ():
@@ -127,7 +127,7 @@ def _entry(files: list[_File], section: str, name: str, field: str) -> Entry | N
                     fields = {}
                 if not isinstance(fields, dict):
                     raise ConfigError(f"{where}: Expected key {field}; fix this field or choose another --context")
-                return Entry(f"{where}.{field}", fields, file.path.parent.absolute())
+                return KubeconfigEntry(f"{where}.{field}", fields, file.path.parent.absolute())
     return None
 
 

@@ -19,13 +19,13 @@ from functools import partial
 from typing import Protocol
 from urllib.parse import urlencode
 
-from shared.adapters.http.answers import Head, NoAnswer
+from shared.adapters.http.answers import NoAnswer, ResponseHead
 from shared.adapters.http.connection import Connection
 from shared.adapters.http.dialing import DIAL_S, target_of
-from shared.adapters.http.pool import Pool
+from shared.adapters.http.pool import ConnectionPool
 from shared.adapters.peers.traffic import Traffic
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
-from shared.kube.decoding import ERROR_LIMIT, Status, status_of
+from shared.kube.decoding import ERROR_LIMIT, KubeStatus, status_of
 
 USER_AGENT = "conclave/0.1"
 
@@ -71,7 +71,7 @@ class KubeAccess(Protocol):
 class Stream:
     """The body of a watch. ``close`` it, wherever it was left."""
 
-    def __init__(self, connection: Connection, pool: Pool) -> None:
+    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
         self._connection = connection
         self._pool = pool
 
@@ -101,7 +101,7 @@ class KubeTransport:
     def __init__(self, access: KubeAccess) -> None:
         self.traffic = Traffic()
         self._access = access
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool | None = None
         self._reached_by: tuple[object, ...] = ()
         """What the pool was made from; it changes when certificates or the kubeconfig do."""
         self._headers: Mapping[str, str] = {}
@@ -206,7 +206,7 @@ class KubeTransport:
         body: bytes | None,
         content_type: str,
         deadline: float,
-    ) -> tuple[Head, bytes]:
+    ) -> tuple[ResponseHead, bytes]:
         """One request and its answer, whatever that says."""
         clock = asyncio.get_running_loop().time
         again = method == "GET"
@@ -230,7 +230,7 @@ class KubeTransport:
 
     async def _begin_stream(
         self, path: str, query: Mapping[str, str], patience_s: float
-    ) -> tuple[Head, Connection, Pool]:
+    ) -> tuple[ResponseHead, Connection, ConnectionPool]:
         again = True
         while True:
             pool = await self._prepare()
@@ -252,7 +252,7 @@ class KubeTransport:
 
     def _text(
         self,
-        pool: Pool,
+        pool: ConnectionPool,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -265,7 +265,7 @@ class KubeTransport:
             return f"{first}\r\n".encode()
         return f"{first}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
-    async def _prepare(self) -> Pool:
+    async def _prepare(self) -> ConnectionPool:
         """The pool and the fixed lines as the credentials now ask for them."""
         access = self._access
         headers = await access.headers()
@@ -277,7 +277,7 @@ class KubeTransport:
             target = target_of(base_url, proxy=proxy, server_hostname=server_hostname, tls=tls)
             if self._pool is not None:
                 self._pool.retire()
-            self._pool, self._reached_by, self._headers, self._fixed = Pool(target), reached_by, {}, ""
+            self._pool, self._reached_by, self._headers, self._fixed = ConnectionPool(target), reached_by, {}, ""
         if not self._fixed or headers != self._headers:
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             if any("\r" in value or "\n" in value for value in headers.values()):
@@ -287,7 +287,9 @@ class KubeTransport:
         return self._pool
 
 
-def error_of(route: str, code: int, status: Status, wait_s: float | None) -> KubeRejected | KubeUnknown | KubeExpired:
+def error_of(
+    route: str, code: int, status: KubeStatus, wait_s: float | None
+) -> KubeRejected | KubeUnknown | KubeExpired:
     """The error of a non-2xx answer: 410 expired, other 4xx refused, everything else unknown."""
     message = f"{route}: {code} {status.reason}: {status.message}"[: 2 * ERROR_LIMIT]
     if code == 410:

@@ -46,7 +46,7 @@ def dates_in(file: Path) -> list[Dates]:
     return [Dates(one.not_valid_before_utc.timestamp(), one.not_valid_after_utc.timestamp()) for one in found]
 
 
-class Wanted(Struct, frozen=True):
+class CertificateWanted(Struct, frozen=True):
     """What is to be certified. ``names``: DNS names and addresses; ``server``, ``client``: for which side it holds."""
 
     common_name: str
@@ -77,7 +77,7 @@ def make_authority(name: str, *, days: int, now: dt.datetime) -> Authority:
     return Authority(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue(authority: Authority, wanted: Wanted, *, days: int, now: dt.datetime) -> tuple[bytes, bytes]:
+def issue(authority: Authority, wanted: CertificateWanted, *, days: int, now: dt.datetime) -> tuple[bytes, bytes]:
     """(certificate, key) in PEM. ``ConfigError``: it would hold longer than the CA that signs it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -106,7 +106,7 @@ def issue(authority: Authority, wanted: Wanted, *, days: int, now: dt.datetime) 
     return pem_of(builder.sign(authority.key, hashes.SHA256())), key_pem(key)
 
 
-def wanted_again(certificate: x509.Certificate) -> tuple[Wanted, int]:
+def wanted_again(certificate: x509.Certificate) -> tuple[CertificateWanted, int]:
     """What a certificate says, and for how many days it was made: what its successor must say."""
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -116,7 +116,7 @@ def wanted_again(certificate: x509.Certificate) -> tuple[Wanted, int]:
     except x509.ExtensionNotFound:
         sides = []
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    wanted = Wanted(
+    wanted = CertificateWanted(
         name_of(certificate),
         tuple(names_of(certificate)),
         server=ExtendedKeyUsageOID.SERVER_AUTH in sides,

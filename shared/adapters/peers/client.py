@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from shared.adapters.http.connection import Connection
-from shared.adapters.http.dialing import Target, dial, target_of
-from shared.adapters.http.pool import Pool
+from shared.adapters.http.dialing import ServerTarget, dial, target_of
+from shared.adapters.http.pool import ConnectionPool
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.identity import identity_of
 from shared.adapters.peers.traffic import Traffic
@@ -48,7 +48,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Credentials(Protocol):
+class PeerCredentials(Protocol):
     """What gives the Authorization header (``credentials.TokenFile``)."""
 
     def authorization(self) -> str:
@@ -67,7 +67,7 @@ class PeerClient:
     def __init__(
         self,
         *,
-        credentials: Credentials | None = None,
+        credentials: PeerCredentials | None = None,
         tls: ssl.SSLContext | None = None,
         connections_per_peer: int = 16,
         connect_timeout_s: float = 1.0,
@@ -81,7 +81,7 @@ class PeerClient:
         self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._skew = skew
-        self._pools: OrderedDict[tuple[str, str], Pool] = OrderedDict()
+        self._pools: OrderedDict[tuple[str, str], ConnectionPool] = OrderedDict()
 
     async def call(
         self,
@@ -184,11 +184,11 @@ class PeerClient:
             lines += f"{name}: {value}\r\n"
         return lines
 
-    def _pool(self, base_url: str, service: str) -> Pool:
+    def _pool(self, base_url: str, service: str) -> ConnectionPool:
         """The connections to a peer. ``OSError``, ``ValueError``: that is no URL."""
         pool = self._pools.get((base_url, service))
         if pool is None:
-            pool = self._pools[base_url, service] = Pool(
+            pool = self._pools[base_url, service] = ConnectionPool(
                 self._target(base_url, service),
                 most=self._connections_per_peer, connect_s=self._connect_timeout_s, most_bytes=self._max_answer_bytes,
             )  # fmt: skip
@@ -197,7 +197,7 @@ class PeerClient:
         self._pools.move_to_end((base_url, service))
         return pool
 
-    def _target(self, base_url: str, service: str) -> Target:
+    def _target(self, base_url: str, service: str) -> ServerTarget:
         identity = identity_of(service) if service and self._tls is not None else None
         return target_of(base_url, server_hostname=identity, tls=self._tls)
 

@@ -13,8 +13,8 @@ import msgspec
 
 from shared.autoscaling.hpa.convert_seen import answers_from_api, pods_from_api, scale_from_api
 from shared.autoscaling.hpa.convert_spec import spec_from_api, status_from_api
-from shared.autoscaling.hpa.model import Controller, Memory, Outcome, Proposal
-from shared.autoscaling.hpa.objects import Case, CaseController, CaseInput
+from shared.autoscaling.hpa.model import HpaController, HpaOutcome, Memory, Proposal
+from shared.autoscaling.hpa.objects import CaseController, CaseInput, HpaCase
 from shared.autoscaling.hpa.rule import reconcile
 from shared.autoscaling.hpa.values import duration_s, needed_seconds
 from shared.errors import ConfigError, ObjectError
@@ -25,7 +25,7 @@ TOLERANCE = "HPAConfigurableTolerance"
 EXTERNAL_FALLBACK = "HPAExternalMetricFallback"
 GATES = (SCALE_TO_ZERO, TOLERANCE, EXTERNAL_FALLBACK)
 
-_decoder = msgspec.json.Decoder(Case)
+_decoder = msgspec.json.Decoder(HpaCase)
 
 
 def answers(lines: Iterable[bytes], refused: Callable[[int, ConfigError], None]) -> Iterator[dict[str, Any]]:
@@ -53,7 +53,7 @@ def _answer(line: bytes) -> dict[str, Any]:
         raise ConfigError(f"case {case.id}: input.{error}") from error
 
 
-def play(given: CaseInput) -> Iterator[Outcome]:
+def play(given: CaseInput) -> Iterator[HpaOutcome]:
     """Each step's reconciliation. Raises ``ObjectError`` naming the field below ``input``."""
     try:
         spec, status = spec_from_api(given.hpa), status_from_api(given.hpa.status)
@@ -92,7 +92,7 @@ def _checked(selector: str, field: str) -> str:
     return selector
 
 
-def controller_from_case(given: CaseController | None, gates: dict[str, bool]) -> Controller:
+def controller_from_case(given: CaseController | None, gates: dict[str, bool]) -> HpaController:
     """Flags and gates; what is absent has the controller manager's default. Raises ``ObjectError``."""
     for gate in gates:
         if gate not in GATES:
@@ -100,14 +100,14 @@ def controller_from_case(given: CaseController | None, gates: dict[str, bool]) -
             raise ObjectError(
                 f"decides nothing that is known here; known are {known}", field=f"featureGates[{gate[:40]}]"
             )
-    default, given = Controller(), given or CaseController()
+    default, given = HpaController(), given or CaseController()
     if given.tolerance is not None and not 0 <= given.tolerance < float("inf"):
         raise ObjectError(f"{given.tolerance} is no share; give 0 or more", field="controller.tolerance")
 
     def period(text: str | None, field: str, otherwise: float) -> float:
         return otherwise if text is None else duration_s(text, f"controller.{field}")
 
-    return Controller(
+    return HpaController(
         tolerance=default.tolerance if given.tolerance is None else given.tolerance,
         down_window_s=period(
             given.downscale_stabilization_window, "downscaleStabilizationWindow", default.down_window_s
@@ -122,7 +122,7 @@ def controller_from_case(given: CaseController | None, gates: dict[str, bool]) -
     )
 
 
-def step_json(outcome: Outcome) -> dict[str, Any]:
+def step_json(outcome: HpaOutcome) -> dict[str, Any]:
     """One entry of an answer's ``steps``. What did not happen is left out: ``scaled``, ``error``, ``metrics``."""
     status = outcome.status
     found: dict[str, Any] = {

@@ -12,32 +12,32 @@ from shared.autoscaling.hpa.convert_spec import object_ref
 from shared.autoscaling.hpa.model import (
     CPU,
     NEVER_S,
-    Answers,
     ContainerFacts,
     CustomSeries,
     ExternalSeries,
+    MetricAnswers,
     PodFacts,
     PodUsage,
-    Scale,
+    ScaleSubresource,
 )
 from shared.autoscaling.hpa.values import duration_s, milli, milli_of, needed_seconds, seconds
 from shared.errors import ObjectError
 from shared.kube.convert_requests import POD_LEVEL_RESOURCES, effective_requests
-from shared.kube.objects import Container, Pod, PodSpec
+from shared.kube.objects import Container, KubePod, PodSpec
 
 DEFAULT_WINDOW_S = 60.0
 """Over which a custom metric is taken to be averaged where it does not say."""
 
 
-def scale_from_api(scale: api.CaseScale, field: str) -> Scale:
+def scale_from_api(scale: api.CaseScale, field: str) -> ScaleSubresource:
     """Raises ``ObjectError`` for a number of replicas below 0."""
     for name, value in (("replicas", scale.replicas), ("statusReplicas", scale.status_replicas)):
         if value < 0:
             raise ObjectError(f"{value} is no number of replicas; give 0 or more", field=f"{field}.{name}")
-    return Scale(scale.replicas, scale.status_replicas, scale.selector, scale.error or "")
+    return ScaleSubresource(scale.replicas, scale.status_replicas, scale.selector, scale.error or "")
 
 
-def pods_from_api(pods: Iterable[Pod], namespace: str, field: str) -> tuple[PodFacts, ...]:
+def pods_from_api(pods: Iterable[KubePod], namespace: str, field: str) -> tuple[PodFacts, ...]:
     """The pods of ``namespace``. Raises ``ObjectError``."""
     return tuple(
         pod_facts(pod, f"{field}[{index}]")
@@ -50,7 +50,7 @@ def _here(named: str | None, namespace: str) -> bool:
     return (named or namespace) == namespace
 
 
-def pod_facts(pod: Pod, field: str = "pod") -> PodFacts:
+def pod_facts(pod: KubePod, field: str = "pod") -> PodFacts:
     """What of a pod the rule reads. Raises ``ObjectError``."""
     meta, status = pod.metadata, pod.status
     ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
@@ -100,17 +100,17 @@ def _pod_requests(spec: PodSpec, field: str) -> Mapping[str, int] | None:
     if not any(name.startswith(POD_LEVEL_RESOURCES) for name in asked or ()):
         return None
     try:
-        counted = effective_requests(Pod(spec=spec))
+        counted = effective_requests(KubePod(spec=spec))
     except ObjectError as error:
         raise ObjectError(str(error), field=field) from error
     return {name: amount if name == CPU else amount * 1000 for name, amount in counted.items()}
 
 
-def answers_from_api(metrics: api.CaseMetrics | None, namespace: str, field: str) -> Answers:
+def answers_from_api(metrics: api.CaseMetrics | None, namespace: str, field: str) -> MetricAnswers:
     """What the three APIs say about ``namespace``. Raises ``ObjectError``."""
     if metrics is None:
-        return Answers()
-    return Answers(
+        return MetricAnswers()
+    return MetricAnswers(
         resource=tuple(
             usage_from_api(one, f"{field}.resource[{index}]")
             for index, one in enumerate(metrics.resource or ())

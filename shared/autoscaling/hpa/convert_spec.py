@@ -18,20 +18,20 @@ from shared.autoscaling.hpa.model import (
     DEFAULT_UP,
     Aim,
     Behavior,
-    Condition,
     Fallback,
-    Metric,
+    HpaMetric,
+    HpaObjectSpec,
+    HpaObjectStatus,
+    MetricSource,
     ObjectRef,
+    ScalingCondition,
     ScalingPolicy,
     ScalingRules,
-    Source,
-    Spec,
-    Status,
 )
 from shared.autoscaling.hpa.values import fraction, milli
 from shared.errors import ObjectError
 from shared.kube.convert_relations import selector_from_api
-from shared.kube.objects import LabelSelector
+from shared.kube.objects import KubeLabelSelector
 
 DEFAULT_CPU_PERCENT = 80
 MAX_WINDOW_S, MAX_PERIOD_S = 3600, 1800
@@ -40,7 +40,7 @@ MAX_REPLICAS = 2**31 - 1
 T = TypeVar("T")
 
 
-def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
+def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> HpaObjectSpec:
     """Raises ``ObjectError`` naming the field."""
     spec = hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
@@ -54,7 +54,7 @@ def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
             field="spec.maxReplicas",
         )
     metrics = metrics_from_api(spec.metrics or ())
-    return Spec(
+    return HpaObjectSpec(
         namespace=hpa.metadata.namespace or "default",
         minimum=minimum,
         maximum=spec.max_replicas,
@@ -63,20 +63,22 @@ def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
     )
 
 
-def metrics_from_api(metrics: Iterable[api.MetricSpec], field: str = "spec.metrics") -> tuple[Metric, ...]:
+def metrics_from_api(metrics: Iterable[api.MetricSpec], field: str = "spec.metrics") -> tuple[HpaMetric, ...]:
     """``spec.metrics`` in its order. Raises ``ObjectError`` naming the field."""
     return tuple(_metric(item, f"{field}[{index}]") for index, item in enumerate(metrics))
 
 
-def utilization_metric(resource: str, percent: int) -> Metric:
+def utilization_metric(resource: str, percent: int) -> HpaMetric:
     """All containers' use of ``resource``, in percent of what the pods request."""
-    return Metric(source=Source.RESOURCE, name=resource, aim=Aim.UTILIZATION, amount=percent, shown={"name": resource})
+    return HpaMetric(
+        source=MetricSource.RESOURCE, name=resource, aim=Aim.UTILIZATION, amount=percent, shown={"name": resource}
+    )
 
 
-def external_metric(name: str, per_replica_milli: int, fallback: Fallback | None = None) -> Metric:
+def external_metric(name: str, per_replica_milli: int, fallback: Fallback | None = None) -> HpaMetric:
     """A total, so much of it for each replica."""
-    return Metric(
-        source=Source.EXTERNAL,
+    return HpaMetric(
+        source=MetricSource.EXTERNAL,
         name=name,
         aim=Aim.AVERAGE_VALUE,
         amount=per_replica_milli,
@@ -85,24 +87,28 @@ def external_metric(name: str, per_replica_milli: int, fallback: Fallback | None
     )
 
 
-def _metric(item: api.MetricSpec, field: str) -> Metric:
+def _metric(item: api.MetricSpec, field: str) -> HpaMetric:
     """One of the five types; the source that ``type`` names must be there."""
     match item.type:
         case "Resource":
-            return _resource_metric(Source.RESOURCE, _given(item.resource, f"{field}.resource"), f"{field}.resource")
+            return _resource_metric(
+                MetricSource.RESOURCE, _given(item.resource, f"{field}.resource"), f"{field}.resource"
+            )
         case "ContainerResource":
             where = f"{field}.containerResource"
             source = _given(item.container_resource, where)
             if not source.container:
                 raise ObjectError("is empty; name the container", field=f"{where}.container")
-            return _resource_metric(Source.CONTAINER_RESOURCE, source, where)
+            return _resource_metric(MetricSource.CONTAINER_RESOURCE, source, where)
         case "Pods":
-            return _series_metric(Source.PODS, _given(item.pods, f"{field}.pods"), f"{field}.pods")
+            return _series_metric(MetricSource.PODS, _given(item.pods, f"{field}.pods"), f"{field}.pods")
         case "Object":
-            return _series_metric(Source.OBJECT, _given(item.object, f"{field}.object"), f"{field}.object")
+            return _series_metric(MetricSource.OBJECT, _given(item.object, f"{field}.object"), f"{field}.object")
         case "External":
-            return _series_metric(Source.EXTERNAL, _given(item.external, f"{field}.external"), f"{field}.external")
-    known = ", ".join(Source)
+            return _series_metric(
+                MetricSource.EXTERNAL, _given(item.external, f"{field}.external"), f"{field}.external"
+            )
+    known = ", ".join(MetricSource)
     raise ObjectError(f"{item.type[:40]!r} is no type of metric; give one of {known}", field=f"{field}.type")
 
 
@@ -112,7 +118,7 @@ def _given(source: T | None, field: str) -> T:
     return source
 
 
-def _resource_metric(kind: Source, source: api.ResourceSource, field: str) -> Metric:
+def _resource_metric(kind: MetricSource, source: api.ResourceSource, field: str) -> HpaMetric:
     if not source.name:
         raise ObjectError("is empty; name the resource, such as cpu", field=f"{field}.name")
     target, where = source.target, f"{field}.target"
@@ -122,8 +128,8 @@ def _resource_metric(kind: Source, source: api.ResourceSource, field: str) -> Me
         aim, amount = Aim.UTILIZATION, target.average_utilization
     else:
         raise ObjectError("has neither averageUtilization nor averageValue; give one", field=where)
-    in_container = {"container": source.container} if kind is Source.CONTAINER_RESOURCE else {}
-    return Metric(
+    in_container = {"container": source.container} if kind is MetricSource.CONTAINER_RESOURCE else {}
+    return HpaMetric(
         source=kind,
         name=source.name,
         aim=aim,
@@ -133,21 +139,23 @@ def _resource_metric(kind: Source, source: api.ResourceSource, field: str) -> Me
     )
 
 
-def _series_metric(kind: Source, source: api.SeriesSource, field: str) -> Metric:
+def _series_metric(kind: MetricSource, source: api.SeriesSource, field: str) -> HpaMetric:
     if not source.metric.name:
         raise ObjectError("is empty; name the metric", field=f"{field}.metric.name")
     where, target = f"{field}.target", source.target
-    by_value = kind is not Source.PODS and (target.type == Aim.VALUE or (not target.type and target.value is not None))
+    by_value = kind is not MetricSource.PODS and (
+        target.type == Aim.VALUE or (not target.type and target.value is not None)
+    )
     key, quantity = ("value", target.value) if by_value else ("averageValue", target.average_value)
     if quantity is None:
         raise ObjectError(f"is missing for target.type {target.type[:40]!r}; give it", field=f"{where}.{key}")
     shown: dict[str, Any] = {"metric": msgspec.to_builtins(source.metric)}
     described = source.described_object
-    if kind is Source.OBJECT:
+    if kind is MetricSource.OBJECT:
         if described is None or not described.kind or not described.name:
             raise ObjectError("is missing; name kind and name of the object", field=f"{field}.describedObject")
         shown["describedObject"] = msgspec.to_builtins(described)
-    return Metric(
+    return HpaMetric(
         source=kind,
         name=source.metric.name,
         aim=Aim.VALUE if by_value else Aim.AVERAGE_VALUE,
@@ -155,7 +163,7 @@ def _series_metric(kind: Source, source: api.SeriesSource, field: str) -> Metric
         described=None if described is None else object_ref(described),
         selector=selector_from_api(source.metric.selector, f"{field}.metric.selector"),
         selector_text=_as_go(source.metric.selector),
-        fallback=_fallback(source.fallback, f"{field}.fallback") if kind is Source.EXTERNAL else None,
+        fallback=_fallback(source.fallback, f"{field}.fallback") if kind is MetricSource.EXTERNAL else None,
         shown=shown,
     )
 
@@ -175,7 +183,7 @@ def _fallback(fallback: api.ExternalFallback | None, field: str) -> Fallback | N
     return Fallback(fallback.replicas, float(fallback.failure_duration_seconds))
 
 
-def _as_go(selector: LabelSelector | None) -> str:
+def _as_go(selector: KubeLabelSelector | None) -> str:
     """As ``%+v`` prints a selector in the real controller's events."""
     if selector is None:
         return "nil"
@@ -245,14 +253,15 @@ def _select(select: str, field: str) -> Literal["Max", "Min", "Disabled"]:
     raise ObjectError(f"{select[:40]!r} is no choice; give Max, Min or Disabled", field=field)
 
 
-def status_from_api(status: api.HpaStatus | None) -> Status:
+def status_from_api(status: api.HpaStatus | None) -> HpaObjectStatus:
     """What an object says of itself when we meet it first."""
     if status is None:
-        return Status()
-    return Status(
+        return HpaObjectStatus()
+    return HpaObjectStatus(
         current=status.current_replicas or 0,
         desired=status.desired_replicas or 0,
         conditions={
-            one.type: Condition(one.status, one.reason or "", one.message or "") for one in status.conditions or ()
+            one.type: ScalingCondition(one.status, one.reason or "", one.message or "")
+            for one in status.conditions or ()
         },
     )

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from shared.autoscaling.hpa.model import (
     Behavior,
-    Condition,
-    Controller,
+    HpaController,
+    HpaObjectSpec,
     Memory,
     Recommendation,
     ScaleEvent,
+    ScalingCondition,
     ScalingRules,
-    Spec,
 )
 from shared.autoscaling.hpa.pods import MAX_INT32
 
@@ -32,12 +32,14 @@ class Settled(NamedTuple):
     """What is to be done, and what the two conditions about it say."""
 
     replicas: int
-    able: Condition
-    limited: Condition
+    able: ScalingCondition
+    limited: ScalingCondition
     recommendations: tuple[Recommendation, ...]
 
 
-def settle(spec: Spec, memory: Memory, *, current: int, wanted: int, now: float, flags: Controller) -> Settled:
+def settle(
+    spec: HpaObjectSpec, memory: Memory, *, current: int, wanted: int, now: float, flags: HpaController
+) -> Settled:
     """``wanted`` as stabilisation, policies and bounds leave it; it is remembered as it came."""
     seen = memory.recommendations or ()
     if spec.behavior is None:
@@ -51,7 +53,7 @@ def settle(spec: Spec, memory: Memory, *, current: int, wanted: int, now: float,
 
 
 def _settle_plain(
-    spec: Spec, seen: tuple[Recommendation, ...], current: int, wanted: int, now: float, flags: Controller
+    spec: HpaObjectSpec, seen: tuple[Recommendation, ...], current: int, wanted: int, now: float, flags: HpaController
 ) -> Settled:
     cutoff = now - flags.down_window_s
     stabilized = max([wanted, *(one.replicas for one in seen if one.at_s >= cutoff)])
@@ -71,8 +73,8 @@ def _settle_plain(
 def _settled(
     replicas: int, reason: str, stabilized: int, wanted: int, word: str, kept: tuple[Recommendation, ...]
 ) -> Settled:
-    able = Condition("True", word if stabilized != wanted else "ReadyForNewScale")
-    return Settled(replicas, able, Condition("False" if replicas == stabilized else "True", reason), kept)
+    able = ScalingCondition("True", word if stabilized != wanted else "ReadyForNewScale")
+    return Settled(replicas, able, ScalingCondition("False" if replicas == stabilized else "True", reason), kept)
 
 
 def _stabilized(
@@ -96,7 +98,7 @@ def _remembered(
 
 
 def _by_policies(
-    spec: Spec, behavior: Behavior, memory: Memory, current: int, wanted: int, now: float
+    spec: HpaObjectSpec, behavior: Behavior, memory: Memory, current: int, wanted: int, now: float
 ) -> tuple[int, str]:
     """(replicas, reason). A limit never turns the move round: events of the past at most hold it where it is."""
     if wanted > current:
@@ -150,7 +152,7 @@ def _changed(events: Iterable[ScaleEvent], cutoff: float) -> int:
 
 
 def with_scale_event(
-    spec: Spec, memory: Memory, *, before: int, after: int, now: float
+    spec: HpaObjectSpec, memory: Memory, *, before: int, after: int, now: float
 ) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
     """(ups, downs) after the scale was changed. Without ``behavior`` nothing is kept."""
     if spec.behavior is None or before == after:

@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 CPU = "cpu"
 
 
-class Source(StrEnum):
+class MetricSource(StrEnum):
     """Where a metric comes from (``spec.metrics[].type``)."""
 
     RESOURCE = "Resource"
@@ -52,10 +52,10 @@ class Fallback(Struct, frozen=True):
     failing_s: float
 
 
-class Metric(Struct, frozen=True, kw_only=True):
+class HpaMetric(Struct, frozen=True, kw_only=True):
     """One entry of ``spec.metrics``. ``amount`` is the target: percent of requests, or milli-units; above 0."""
 
-    source: Source
+    source: MetricSource
     name: str
     aim: Aim
     amount: int
@@ -111,17 +111,17 @@ DEFAULT_DOWN = ScalingRules((ScalingPolicy("Percent", 100, 15),))
 """What the API server fills in where ``behavior`` is given in part (``pkg/apis/autoscaling/v2/defaults.go``)."""
 
 
-class Spec(Struct, frozen=True, kw_only=True):
+class HpaObjectSpec(Struct, frozen=True, kw_only=True):
     """A HorizontalPodAutoscaler's spec."""
 
     namespace: str = "default"
     minimum: int = 1
     maximum: int
-    metrics: tuple[Metric, ...]
+    metrics: tuple[HpaMetric, ...]
     behavior: Behavior | None = None
 
 
-class Controller(Struct, frozen=True, kw_only=True):
+class HpaController(Struct, frozen=True, kw_only=True):
     """Flags and feature gates of the controller manager, with its defaults."""
 
     tolerance: float = 0.1
@@ -133,7 +133,7 @@ class Controller(Struct, frozen=True, kw_only=True):
     external_fallback: bool = False
 
 
-class Scale(Struct, frozen=True):
+class ScaleSubresource(Struct, frozen=True):
     """The target's scale subresource. ``error``: it could not be read, and nothing else of it counts."""
 
     replicas: int
@@ -199,7 +199,7 @@ class ExternalSeries(Struct, frozen=True):
     value: int
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class MetricAnswers(Struct, frozen=True, kw_only=True):
     """What the three metrics APIs hold. An error: that API does not answer, whatever it holds."""
 
     resource: tuple[PodUsage, ...] = ()
@@ -213,17 +213,17 @@ class Answers(Struct, frozen=True, kw_only=True):
     series itself. Where a question is here, ``custom`` and ``external`` are not looked at for it."""
 
 
-class Seen(Struct, frozen=True):
+class TargetSeen(Struct, frozen=True):
     """What one target shows at one moment: all that a reconciliation reads beside the object. ``others``: selectors
     of other autoscalers' targets in the namespace, where pods are found by labels alone."""
 
-    scale: Scale
+    scale: ScaleSubresource
     pods: tuple[PodFacts, ...]
-    answers: Answers
+    answers: MetricAnswers
     others: tuple[str, ...] = ()
 
 
-class Condition(NamedTuple):
+class ScalingCondition(NamedTuple):
     """``status`` is True or False; ``message`` is for people."""
 
     status: str
@@ -231,12 +231,12 @@ class Condition(NamedTuple):
     message: str = ""
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class HpaObjectStatus(Struct, frozen=True, kw_only=True):
     """``status`` of the object. ``metrics`` is ``currentMetrics``; None: none were read in the last reconciliation."""
 
     current: int = 0
     desired: int = 0
-    conditions: Mapping[str, Condition] = {}
+    conditions: Mapping[str, ScalingCondition] = {}
     metrics: tuple[Json, ...] | None = None
     last_scale_s: float | None = None
 
@@ -258,7 +258,7 @@ class ScaleEvent(NamedTuple):
 class Memory(Struct, frozen=True, kw_only=True):
     """What the controller keeps between two reconciliations of one object."""
 
-    status: Status = Status()
+    status: HpaObjectStatus = HpaObjectStatus()
     recommendations: tuple[Recommendation, ...] | None = None
     """None: this controller has not seen the object yet."""
     ups: tuple[ScaleEvent, ...] = ()
@@ -279,7 +279,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     """Its entry in ``status.currentMetrics``; None: it has no value to show."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class HpaOutcome(Struct, frozen=True, kw_only=True):
     """One reconciliation. ``replicas`` is ``spec.replicas`` of the scale afterwards; ``scaled``: to be written."""
 
     replicas: int
@@ -294,6 +294,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     memory: Memory
 
     @property
-    def status(self) -> Status:
+    def status(self) -> HpaObjectStatus:
         """The object's status afterwards."""
         return self.memory.status

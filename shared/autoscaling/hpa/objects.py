@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from shared.kube.objects import Json, LabelSelector, ObjectMeta, Pod, Quantities
+from shared.kube.objects import Json, KubeLabelSelector, KubePod, ObjectMeta, Quantities
 
 Quantity = str | int | float
 
@@ -29,7 +29,7 @@ class MetricTarget(Json, frozen=True):
 
 class MetricIdentifier(Json, frozen=True):
     name: str = ""
-    selector: LabelSelector | None = None
+    selector: KubeLabelSelector | None = None
 
 
 class ResourceSource(Json, frozen=True):
@@ -165,7 +165,7 @@ class CaseStep(Json, frozen=True):
 
     at: str
     scale: CaseScale
-    pods: list[Pod] | None = None
+    pods: list[KubePod] | None = None
     metrics: CaseMetrics | None = None
     scaled_by_hand: bool = False
 
@@ -192,7 +192,7 @@ class CaseInput(Json, frozen=True):
     other_hpa_selectors: list[OtherSelector] | None = field(name="otherHPASelectors", default=None)
 
 
-class Case(Struct, frozen=True):
+class HpaCase(Struct, frozen=True):
     """One line of a batch: an object and what happens to it, step by step."""
 
     id: str

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.autoscaling.hpa.model import CPU, Controller, PodFacts, PodUsage
+from shared.autoscaling.hpa.model import CPU, HpaController, PodFacts, PodUsage
 
 MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
 
@@ -30,7 +30,7 @@ class Tolerance(NamedTuple):
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
-class Sample(NamedTuple):
+class PodSample(NamedTuple):
     """One pod's value, in milli-units, and the time it was averaged over."""
 
     value: int
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
     window_s: float
 
 
-class PodGroups(NamedTuple):
+class HpaPodGroups(NamedTuple):
     """The target's pods by what their metrics are worth. ``ready``: how many count as they are."""
 
     ready: int
@@ -70,29 +70,31 @@ def quotient(dividend: int, divisor: int) -> int:
     return whole if (dividend < 0) == (divisor < 0) else -whole
 
 
-def pod_samples(usages: Iterable[PodUsage], resource: str) -> dict[str, Sample]:
+def pod_samples(usages: Iterable[PodUsage], resource: str) -> dict[str, PodSample]:
     """By pod, the sum over its containers. A pod of which any container lacks the resource has no sample."""
-    found: dict[str, Sample] = {}
+    found: dict[str, PodSample] = {}
     for usage in usages:
         values = [amounts.get(resource) for _, amounts in usage.containers]
         if values and None not in values:
-            found[usage.pod] = Sample(sum(value for value in values if value is not None), usage.at_s, usage.window_s)
+            found[usage.pod] = PodSample(
+                sum(value for value in values if value is not None), usage.at_s, usage.window_s
+            )
     return found
 
 
-def container_samples(usages: Iterable[PodUsage], resource: str, container: str) -> dict[str, Sample]:
+def container_samples(usages: Iterable[PodUsage], resource: str, container: str) -> dict[str, PodSample]:
     """By pod, that container's value. A pod whose metrics lack the container, or it the resource, has no sample."""
-    found: dict[str, Sample] = {}
+    found: dict[str, PodSample] = {}
     for usage in usages:
         amounts = next((amounts for name, amounts in usage.containers if name == container), {})
         if resource in amounts:
-            found[usage.pod] = Sample(amounts[resource], usage.at_s, usage.window_s)
+            found[usage.pod] = PodSample(amounts[resource], usage.at_s, usage.window_s)
     return found
 
 
 def group_pods(
-    pods: Iterable[PodFacts], samples: Mapping[str, Sample], *, resource: str, now: float, flags: Controller
-) -> PodGroups:
+    pods: Iterable[PodFacts], samples: Mapping[str, PodSample], *, resource: str, now: float, flags: HpaController
+) -> HpaPodGroups:
     """Sort the target's pods. ``resource``: "" for a metric of one's own; for cpu alone readiness counts.
 
     A Succeeded pod is not ignored: without a metric it is missing.
@@ -109,10 +111,10 @@ def group_pods(
             unready.append(pod.name)
         else:
             ready += 1
-    return PodGroups(ready, tuple(unready), tuple(missing), tuple(ignored))
+    return HpaPodGroups(ready, tuple(unready), tuple(missing), tuple(ignored))
 
 
-def _starting(pod: PodFacts, sample: Sample, now: float, flags: Controller) -> bool:
+def _starting(pod: PodFacts, sample: PodSample, now: float, flags: HpaController) -> bool:
     """Whether the cpu that the pod used may be that of its start. A Ready condition that is Unknown is not False."""
     if not pod.ready or pod.start_s is None:
         return True
@@ -171,8 +173,8 @@ def mean_measure(target: int) -> Callable[[Mapping[str, int]], Measure]:
 
 
 def replicas_for_pods(
-    samples: Mapping[str, Sample],
-    groups: PodGroups,
+    samples: Mapping[str, PodSample],
+    groups: HpaPodGroups,
     *,
     current: int,
     tolerance: Tolerance,

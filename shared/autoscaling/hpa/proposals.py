@@ -13,24 +13,24 @@ from msgspec import Struct
 
 from shared.autoscaling.hpa.model import (
     Aim,
-    Answers,
     Behavior,
-    Controller,
     CustomSeries,
     ExternalSeries,
+    HpaController,
+    HpaMetric,
     Json,
-    Metric,
+    MetricAnswers,
+    MetricSource,
     ObjectRef,
     PodFacts,
     Proposal,
-    Scale,
-    Source,
+    ScaleSubresource,
 )
 from shared.autoscaling.hpa.pods import (
     MAX_INT64,
     Measure,
     NoValueError,
-    Sample,
+    PodSample,
     Tolerance,
     container_samples,
     group_pods,
@@ -47,19 +47,19 @@ _POD = ("", "Pod")
 _NAMESPACE = ("", "Namespace")
 
 
-class View(Struct, frozen=True, kw_only=True):
+class MetricsView(Struct, frozen=True, kw_only=True):
     """One moment as the metrics of one object see it. ``pods`` and ``answers.resource`` are the target's alone."""
 
     namespace: str
-    scale: Scale
+    scale: ScaleSubresource
     pods: tuple[PodFacts, ...]
-    answers: Answers
+    answers: MetricAnswers
     now: float
-    flags: Controller
+    flags: HpaController
     tolerance: Tolerance
 
 
-def tolerance_of(behavior: Behavior | None, flags: Controller) -> Tolerance:
+def tolerance_of(behavior: Behavior | None, flags: HpaController) -> Tolerance:
     """The controller's, replaced on each side by the object's own."""
     if behavior is None or not flags.configurable_tolerance:
         return Tolerance(flags.tolerance, flags.tolerance)
@@ -67,28 +67,28 @@ def tolerance_of(behavior: Behavior | None, flags: Controller) -> Tolerance:
     return Tolerance(flags.tolerance if down is None else down, flags.tolerance if up is None else up)
 
 
-def propose(metric: Metric, view: View) -> Proposal:
+def propose(metric: HpaMetric, view: MetricsView) -> Proposal:
     """What ``metric`` asks for, or why it cannot be told."""
     try:
         match metric.source:
-            case Source.RESOURCE | Source.CONTAINER_RESOURCE:
+            case MetricSource.RESOURCE | MetricSource.CONTAINER_RESOURCE:
                 return _by_resource(metric, view)
-            case Source.PODS:
+            case MetricSource.PODS:
                 return _by_pods(metric, view)
-            case Source.OBJECT:
+            case MetricSource.OBJECT:
                 return _by_object(metric, view)
-            case Source.EXTERNAL:
+            case MetricSource.EXTERNAL:
                 return _by_external(metric, view)
     except NoValueError as problem:
         return failed(metric, str(problem))
 
 
-def failed(metric: Metric, problem: str) -> Proposal:
+def failed(metric: HpaMetric, problem: str) -> Proposal:
     """No replicas follow from it."""
     return Proposal(reason=f"FailedGet{metric.source}Metric", problem=f"{metric.name}: {problem}")
 
 
-def _by_resource(metric: Metric, view: View) -> Proposal:
+def _by_resource(metric: HpaMetric, view: MetricsView) -> Proposal:
     _reachable("resource metrics", view.answers.resource_error)
     usages, container = view.answers.resource, metric.container
     if not usages:
@@ -113,17 +113,19 @@ def _by_resource(metric: Metric, view: View) -> Proposal:
     return _proposal(metric, replicas, found, f"{metric.name} {kind} utilization (percentage of request)")
 
 
-def _by_pods(metric: Metric, view: View) -> Proposal:
+def _by_pods(metric: HpaMetric, view: MetricsView) -> Proposal:
     """A series that describes a pod counts whether or not the target selects the pod: that is the adapter's."""
     series = [one for one in _custom(metric, view) if (one.described.group, one.described.kind) == _POD]
     if not series:
         raise NoValueError("the custom metrics API has no series of pods")
-    samples = {one.described.name: Sample(one.value, one.at_s, one.window_s) for one in series}
+    samples = {one.described.name: PodSample(one.value, one.at_s, one.window_s) for one in series}
     replicas, found = _by_mean(metric, view, samples, resource="")
     return _proposal(metric, replicas, found, f"pods metric {metric.name}")
 
 
-def _by_mean(metric: Metric, view: View, samples: dict[str, Sample], *, resource: str) -> tuple[int, Measure]:
+def _by_mean(
+    metric: HpaMetric, view: MetricsView, samples: dict[str, PodSample], *, resource: str
+) -> tuple[int, Measure]:
     _found(view.pods)
     return replicas_for_pods(
         samples,
@@ -135,7 +137,7 @@ def _by_mean(metric: Metric, view: View, samples: dict[str, Sample], *, resource
     )
 
 
-def _by_object(metric: Metric, view: View) -> Proposal:
+def _by_object(metric: HpaMetric, view: MetricsView) -> Proposal:
     described = metric.described
     assert described is not None  # conversion refuses an object metric without it
     if described[:2] == _NAMESPACE:
@@ -151,7 +153,7 @@ def _by_object(metric: Metric, view: View) -> Proposal:
     return _per_pod(series[0].value, metric, view)
 
 
-def _by_external(metric: Metric, view: View) -> Proposal:
+def _by_external(metric: HpaMetric, view: MetricsView) -> Proposal:
     values = [one.value for one in _external(metric, view)]
     if not values:
         raise NoValueError("the external metrics API has no such series")
@@ -162,7 +164,7 @@ def _by_external(metric: Metric, view: View) -> Proposal:
     return _per_pod(_wrapped(values), metric, view)
 
 
-def _by_total(usage: int, metric: Metric, view: View) -> int:
+def _by_total(usage: int, metric: HpaMetric, view: MetricsView) -> int:
     """A total against a target for all: in proportion to the pods that are ready, or from nothing."""
     ratio = float(usage) / float(metric.amount)
     if view.scale.replicas == 0:
@@ -172,7 +174,7 @@ def _by_total(usage: int, metric: Metric, view: View) -> int:
     return whole_replicas(ratio * float(ready_pods(view.pods)))
 
 
-def _per_pod(usage: int, metric: Metric, view: View) -> Proposal:
+def _per_pod(usage: int, metric: HpaMetric, view: MetricsView) -> Proposal:
     """A total against a target for each pod. It goes by the scale's *status*, not by what is wanted."""
     status = view.scale.status_replicas
     wanted = float(usage) / float(metric.amount)
@@ -202,7 +204,7 @@ def _wrapped(values: Sequence[int]) -> int:
     return total
 
 
-def _external(metric: Metric, view: View) -> list[ExternalSeries]:
+def _external(metric: HpaMetric, view: MetricsView) -> list[ExternalSeries]:
     answer = view.answers.asked.get(metric.question)
     if answer is not None:
         _reachable("external metrics", answer if isinstance(answer, str) else "")
@@ -215,7 +217,7 @@ def _external(metric: Metric, view: View) -> list[ExternalSeries]:
     ]
 
 
-def _custom(metric: Metric, view: View) -> list[CustomSeries]:
+def _custom(metric: HpaMetric, view: MetricsView) -> list[CustomSeries]:
     answer = view.answers.asked.get(metric.question)
     if answer is not None:
         _reachable("custom metrics", answer if isinstance(answer, str) else "")
@@ -240,18 +242,18 @@ def _found(pods: Sequence[PodFacts]) -> None:
         raise NoValueError("the selector finds no pods")
 
 
-def _proposal(metric: Metric, replicas: int, found: Measure, title: str) -> Proposal:
+def _proposal(metric: HpaMetric, replicas: int, found: Measure, title: str) -> Proposal:
     current: dict[str, object] = {"averageValue": milli_text(found.mean)}
     if found.utilization is not None:
         current["averageUtilization"] = found.utilization
     return Proposal(replicas=replicas, title=title, current=_entry(metric, current))
 
 
-def _total(metric: Metric, replicas: int, field: str, amount: int, title: str) -> Proposal:
+def _total(metric: HpaMetric, replicas: int, field: str, amount: int, title: str) -> Proposal:
     return Proposal(replicas=replicas, title=title, current=_entry(metric, {field: milli_text(amount)}))
 
 
-def _entry(metric: Metric, current: Json) -> Json:
+def _entry(metric: HpaMetric, current: Json) -> Json:
     key = metric.source[0].lower() + metric.source[1:]
     return {"type": str(metric.source), key: {**metric.shown, "current": current}}
 

@@ -1,7 +1,7 @@
 """One reconciliation of a HorizontalPodAutoscaler: what decides it goes in, what follows from it comes out.
 
 Source: ``reconcileAutoscaler`` in ``pkg/controller/podautoscaler/horizontal.go`` of Kubernetes 1.36 (scale to zero:
-KEP-2021, external fall-back: KEP-5679, both behind their gates). It writes nothing: ``Outcome.replicas`` is what the
+KEP-2021, external fall-back: KEP-5679, both behind their gates). It writes nothing: ``HpaOutcome.replicas`` is what the
 scale is to say, and whoever asks applies it, or does not. If the write fails, the old memory is the one to keep.
 """
 
@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from shared.autoscaling.hpa.limits import settle, with_scale_event
 from shared.autoscaling.hpa.model import (
-    Answers,
-    Condition,
-    Controller,
+    HpaController,
+    HpaObjectSpec,
+    HpaOutcome,
     Json,
     Memory,
-    Outcome,
+    MetricAnswers,
+    MetricSource,
     PodFacts,
     Proposal,
     Recommendation,
-    Scale,
-    Source,
-    Spec,
+    ScaleSubresource,
+    ScalingCondition,
 )
-from shared.autoscaling.hpa.proposals import View, propose, tolerance_of
-from shared.kube.label_selectors import LabelSelector, SelectorError, parse_label_selector
+from shared.autoscaling.hpa.proposals import MetricsView, propose, tolerance_of
+from shared.kube.label_selectors import ParsedSelector, SelectorError, parse_label_selector
 
 ABLE, ACTIVE, LIMITED, TO_ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
 ABOVE_MAXIMUM = "Current number of replicas above Spec.MaxReplicas"
@@ -37,16 +37,16 @@ _INVALID: Json = {"type": ""}
 
 
 def reconcile(
-    spec: Spec,
+    spec: HpaObjectSpec,
     memory: Memory,
-    scale: Scale,
+    scale: ScaleSubresource,
     pods: Iterable[PodFacts],
-    answers: Answers,
+    answers: MetricAnswers,
     now: float,
     *,
-    flags: Controller = Controller(),  # noqa: B008 - frozen
+    flags: HpaController = HpaController(),  # noqa: B008 - frozen
     others: Sequence[str] = (),
-) -> Outcome:
+) -> HpaOutcome:
     """What the controller does at ``now``.
 
     ``pods`` and ``answers`` are those of the namespace, the scale's selector chooses among them. ``others``: the
@@ -58,18 +58,20 @@ def reconcile(
 class _Reconciliation:
     """The state of one run: conditions and memory as they become."""
 
-    def __init__(self, spec: Spec, memory: Memory, scale: Scale, now: float, flags: Controller) -> None:
+    def __init__(
+        self, spec: HpaObjectSpec, memory: Memory, scale: ScaleSubresource, now: float, flags: HpaController
+    ) -> None:
         self.spec, self.scale, self.now, self.flags = spec, scale, now, flags
         self.memory = memory
         self.conditions = dict(memory.status.conditions)
         self.proposals: tuple[Proposal, ...] | None = None
 
-    def run(self, pods: tuple[PodFacts, ...], answers: Answers, others: Sequence[str]) -> Outcome:
+    def run(self, pods: tuple[PodFacts, ...], answers: MetricAnswers, others: Sequence[str]) -> HpaOutcome:
         if self.scale.error:
-            self.conditions[ABLE] = Condition("False", "FailedGetScale", self.scale.error)
+            self.conditions[ABLE] = ScalingCondition("False", "FailedGetScale", self.scale.error)
             self.memory = replace(self.memory, status=replace(self.memory.status, conditions=self.conditions))
             return self._outcome(error=f"the scale cannot be read: {self.scale.error}", reason="FailedGetScale")
-        self.conditions[ABLE] = Condition("True", "SucceededGetScale")
+        self.conditions[ABLE] = ScalingCondition("True", "SucceededGetScale")
         current = self.scale.replicas
         if self.memory.recommendations is None:
             # so that a fresh controller keeps what it finds for a whole window
@@ -77,7 +79,7 @@ class _Reconciliation:
         chosen, problem = _chosen(self.scale.selector, pods, others)
         self._propose(chosen, pods, answers)
         if current == 0 and not self._wakes():
-            self.conditions[ACTIVE] = Condition("False", "ScalingDisabled", "the target has been scaled to zero")
+            self.conditions[ACTIVE] = ScalingCondition("False", "ScalingDisabled", "the target has been scaled to zero")
             return self._done(0, "ScalingDisabled")
         if current > self.spec.maximum:
             return self._done(self.spec.maximum, ABOVE_MAXIMUM, rescale=ABOVE_MAXIMUM)
@@ -88,10 +90,10 @@ class _Reconciliation:
             return self._failed(problem, None)
         return self._by_metrics(current)
 
-    def _propose(self, selector: LabelSelector | None, pods: tuple[PodFacts, ...], answers: Answers) -> None:
+    def _propose(self, selector: ParsedSelector | None, pods: tuple[PodFacts, ...], answers: MetricAnswers) -> None:
         if selector is None:
             return
-        view = View(
+        view = MetricsView(
             namespace=self.spec.namespace,
             scale=self.scale,
             pods=tuple(pod for pod in pods if selector.matches(pod.labels)),
@@ -110,9 +112,9 @@ class _Reconciliation:
         return asleep and (self.spec.minimum != 0 or self._sees_from_outside())
 
     def _sees_from_outside(self) -> bool:
-        return any(metric.source in (Source.OBJECT, Source.EXTERNAL) for metric in self.spec.metrics)
+        return any(metric.source in (MetricSource.OBJECT, MetricSource.EXTERNAL) for metric in self.spec.metrics)
 
-    def _by_metrics(self, current: int) -> Outcome:
+    def _by_metrics(self, current: int) -> HpaOutcome:
         proposals = self._with_fallbacks(self.proposals or ())
         metrics = tuple(_INVALID if one.current is None else one.current for one in proposals)
         invalid = [one for one in proposals if one.replicas is None]
@@ -124,9 +126,9 @@ class _Reconciliation:
         if invalid:
             error = f"{len(invalid)} of {len(proposals)} metrics are invalid, first: {invalid[0].problem}"
             if len(invalid) == len(proposals) or wanted < current:
-                self.conditions[ACTIVE] = Condition("False", invalid[0].reason, invalid[0].problem)
+                self.conditions[ACTIVE] = ScalingCondition("False", invalid[0].reason, invalid[0].problem)
                 return self._failed(self.conditions[ACTIVE], metrics, error)
-        self.conditions[ACTIVE] = Condition("True", "ValidMetricFound")
+        self.conditions[ACTIVE] = ScalingCondition("True", "ValidMetricFound")
         wanted = max(wanted, 0)
         rescale = f"{title} above target" if wanted > current else ""
         if wanted < current:
@@ -155,7 +157,7 @@ class _Reconciliation:
         self.memory = replace(self.memory, failing_since=since)
         return tuple(answered)
 
-    def _failed(self, why: Condition, metrics: tuple[Json, ...] | None, error: str = "") -> Outcome:
+    def _failed(self, why: ScalingCondition, metrics: tuple[Json, ...] | None, error: str = "") -> HpaOutcome:
         """Nothing is scaled, and ``desiredReplicas`` stays as it was."""
         status = self.memory.status
         status = replace(status, current=self.scale.replicas, conditions=self.conditions, metrics=metrics)
@@ -170,13 +172,13 @@ class _Reconciliation:
         rescale: str = "",
         metrics: tuple[Json, ...] | None = None,
         error: str = "",
-    ) -> Outcome:
+    ) -> HpaOutcome:
         current = self.scale.replicas
         scaled = replicas != current
         last = self.memory.status.last_scale_s
         if scaled:
             last = self.now
-            self.conditions[ABLE] = Condition("True", "SucceededRescale")
+            self.conditions[ABLE] = ScalingCondition("True", "SucceededRescale")
             self._mark_zero(current, replicas)
             ups, downs = with_scale_event(self.spec, self.memory, before=current, after=replicas, now=self.now)
             self.memory = replace(self.memory, ups=ups, downs=downs)
@@ -195,12 +197,14 @@ class _Reconciliation:
         if not self.flags.scale_to_zero:
             return
         slept = before > 0 and after == 0 and self.spec.minimum == 0 and self._sees_from_outside()
-        self.conditions[TO_ZERO] = Condition("True", "ScaledToZero") if slept else Condition("False", "NotScaledToZero")
+        self.conditions[TO_ZERO] = (
+            ScalingCondition("True", "ScaledToZero") if slept else ScalingCondition("False", "NotScaledToZero")
+        )
 
     def _outcome(
         self, replicas: int | None = None, *, reason: str, error: str, scaled: bool = False, rescale: str = ""
-    ) -> Outcome:
-        return Outcome(
+    ) -> HpaOutcome:
+        return HpaOutcome(
             replicas=self.scale.replicas if replicas is None else replicas,
             scaled=scaled,
             rescale_reason=rescale,
@@ -213,20 +217,20 @@ class _Reconciliation:
 
 def _chosen(
     text: str, pods: Sequence[PodFacts], others: Sequence[str]
-) -> tuple[LabelSelector | None, Condition | None]:
+) -> tuple[ParsedSelector | None, ScalingCondition | None]:
     """(the selector, or None where it cannot be used; why no metric may decide by it)."""
     selector = _parsed(text)
     if selector is None:
-        return None, Condition("False", "InvalidSelector", f"the scale's selector {text[:80]!r} cannot be used")
+        return None, ScalingCondition("False", "InvalidSelector", f"the scale's selector {text[:80]!r} cannot be used")
     rivals = [rival for other in others if (rival := _parsed(other)) is not None]
     if any(rival.matches(pod.labels) for pod in pods if selector.matches(pod.labels) for rival in rivals):
-        return selector, Condition("False", "AmbiguousSelector", "another HPA's target selects the same pods")
+        return selector, ScalingCondition("False", "AmbiguousSelector", "another HPA's target selects the same pods")
     return selector, None
 
 
-def _parsed(text: str) -> LabelSelector | None:
+def _parsed(text: str) -> ParsedSelector | None:
     """None: no selector at all, or one that does not parse."""
     try:
-        return (parse_label_selector(text) or LabelSelector()) if text else None
+        return (parse_label_selector(text) or ParsedSelector()) if text else None
     except SelectorError:
         return None

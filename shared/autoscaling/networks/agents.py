@@ -19,7 +19,7 @@ from shared.errors import ConfigError
 Item = TypeVar("Item", bound=np.generic)
 
 
-class Agents(StrEnum):
+class KarmaAgents(StrEnum):
     """See the module."""
 
     MULTI = "multi"
@@ -27,15 +27,15 @@ class Agents(StrEnum):
 
     def joined(self, of_services: NDArray[Item]) -> NDArray[Item]:
         """[services, n] as the agents see it: [agents, n], or [1, services * n]."""
-        return of_services if self is Agents.MULTI else of_services.reshape(1, -1)
+        return of_services if self is KarmaAgents.MULTI else of_services.reshape(1, -1)
 
     def shared(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
         """[services] as what each agent earns, [agents]: one agent gets the mean."""
-        return rewards if self is Agents.MULTI else rewards.mean(keepdims=True)
+        return rewards if self is KarmaAgents.MULTI else rewards.mean(keepdims=True)
 
     def steps(self, chosen: NDArray[np.int64], services: int) -> NDArray[np.int64]:
         """The index of each service's step, [services], for the agents' actions [agents]."""
-        if self is Agents.MULTI:
+        if self is KarmaAgents.MULTI:
             return chosen
         found = np.full(services, HOLD)
         service, step = divmod(int(chosen[0]), len(STEPS))
@@ -44,7 +44,7 @@ class Agents(StrEnum):
 
     def services(self, inputs: int, each: int) -> int:
         """How many services a network of so many inputs is for, ``each`` of them per service; 0: any number."""
-        return 0 if self is Agents.MULTI else inputs // each
+        return 0 if self is KarmaAgents.MULTI else inputs // each
 
 
 def check_size(name: str, services: int, found: int) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shared.autoscaling.networks.features import HOLD, STEPS, Floats
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held, number, used
-from shared.autoscaling.observation import RATES, Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, ScalingObservation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import WeightsFile, shipped_beside
@@ -58,7 +58,7 @@ class MetaEyes:
         self._raw.reset()
         self._last.clear()
 
-    def look(self, seen: Observation) -> tuple[Floats, NDArray[np.bool_]]:
+    def look(self, seen: ScalingObservation) -> tuple[Floats, NDArray[np.bool_]]:
         """(float32 [services, ``TOLD``], steps within the bounds bool [services, steps])."""
         rows, masks = self._raw.look(seen)
         more = [(STEPS[self._last.get(name, HOLD)] / 2.0, earned(seen, name)) for name in seen.services]
@@ -70,7 +70,7 @@ class MetaEyes:
         return self._raw.wanted(chosen)
 
 
-def earned(seen: Observation, name: str) -> float:
+def earned(seen: ScalingObservation, name: str) -> float:
     """What the state of a service is worth by itself, 0 to 1."""
     one, objective_s = seen.services[name], seen.latency_objective_s
     latency_s = number(one.latency_s)
@@ -113,7 +113,7 @@ class AwarePolicy:
         """Without the rates of what comes and what is answered it knows no load."""
         return RATES
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """Each service's best step; a service without readings loses nothing."""
         rows, masks = self._eyes.look(seen)
         if len(self._memory) != len(rows):

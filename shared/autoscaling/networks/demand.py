@@ -18,8 +18,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from shared.autoscaling.networks.signals import Reader, Signals
-from shared.autoscaling.observation import RATES, Decision, Observation
+from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
+from shared.autoscaling.observation import RATES, Decision, ScalingObservation
 
 HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.5, 0.5, 20.0, 90.0
 TIGHT_S = 60.0
@@ -47,7 +47,7 @@ class DemandPolicy:
 
     def __init__(self, settings: DemandSettings = DemandSettings()) -> None:  # noqa: B008 - frozen
         self._headroom, self._spare, self._hold_s = settings.headroom, settings.spare, settings.hold_s
-        self._reader = Reader()
+        self._reader = SignalReader()
         self._wanted: dict[str, deque[tuple[float, int]]] = {}
         self._tight_until, self._room = -1.0, 0.0
         self.tight = False
@@ -63,11 +63,11 @@ class DemandPolicy:
         """Without the rates of what comes and what is answered it knows no load."""
         return RATES
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """What it wants now."""
         return self.wanted(self._reader.read(seen), seen.now)
 
-    def wanted(self, signals: Mapping[str, Signals], now: float) -> dict[str, int]:
+    def wanted(self, signals: Mapping[str, ServiceSignals], now: float) -> dict[str, int]:
         """The same for signals that somebody else has read."""
         targets = {name: self._target(name, one, now) for name, one in signals.items()}
         placed = sum((one.ready + one.unready) * one.cores for one in signals.values())
@@ -79,7 +79,7 @@ class DemandPolicy:
             targets = _within_room(signals, targets, self._room)
         return {name: _replaced(one, targets[name], tight=self.tight) for name, one in signals.items()}
 
-    def _target(self, name: str, one: Signals, now: float) -> int:
+    def _target(self, name: str, one: ServiceSignals, now: float) -> int:
         if one.per_replica <= 0:
             return one.replicas
         exact = one.needed * self._headroom + self._spare + one.waiting_s * one.ready / DRAIN_S
@@ -90,7 +90,7 @@ class DemandPolicy:
         return max(wanted for _, wanted in kept)
 
 
-def _replaced(one: Signals, target: int, *, tight: bool) -> int:
+def _replaced(one: ServiceSignals, target: int, *, tight: bool) -> int:
     """The replicas to ask for so that ``target`` of them work, though some are stuck: more beside them where there is
     room, else fewer first, for those that are not Ready go before the others. Blind, it takes nothing away."""
     if one.missing:
@@ -104,7 +104,7 @@ def _replaced(one: Signals, target: int, *, tight: bool) -> int:
     return beside if roomy or without == one.replicas else without
 
 
-def _within_room(signals: Mapping[str, Signals], targets: Mapping[str, int], room: float) -> dict[str, int]:
+def _within_room(signals: Mapping[str, ServiceSignals], targets: Mapping[str, int], room: float) -> dict[str, int]:
     """As much of the targets as fits into so many cores: replica by replica to the service that has the least of its
     need, until nothing more fits."""
     found = {name: max(one.minimum, 1) for name, one in signals.items()}

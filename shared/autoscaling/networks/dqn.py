@@ -12,19 +12,19 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from shared.autoscaling.networks.agents import Agents, check_size
+from shared.autoscaling.networks.agents import KarmaAgents, check_size
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held
-from shared.autoscaling.observation import RATES, Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, ScalingObservation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME = "dqn"
-AGENTS = Agents.SINGLE
+AGENTS = KarmaAgents.SINGLE
 
 
-class DqnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DqnPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nothing can be chosen without training anew."""
 
 
@@ -32,12 +32,12 @@ class DqnPolicy:
     """See the module. ``weights`` None: those that are shipped."""
 
     name = NAME
-    Settings = DqnSettings
+    Settings = DqnPolicySettings
     LEARNED = True
 
     def __init__(
         self,
-        settings: DqnSettings = DqnSettings(),  # noqa: ARG002, B008 - frozen
+        settings: DqnPolicySettings = DqnPolicySettings(),  # noqa: ARG002, B008 - frozen
         *,
         weights: WeightsFile | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class DqnPolicy:
         """Without the rates of what comes and what is answered it knows no load."""
         return RATES
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """The best service and step; all others keep what they have, and a service without readings loses nothing."""
         check_size(NAME, self.services, len(seen.services))
         rows, masks = self._eyes.look(seen)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.autoscaling.networks.signals import Signals
+from shared.autoscaling.networks.signals import ServiceSignals
 
 CLIP = 3.0
 STEPS = (-2, -1, 0, 1, 2)
@@ -35,7 +35,7 @@ def features(inputs: NDArray[np.float64]) -> Floats:
 
 
 def inputs_of(
-    signals: Mapping[str, Signals], targets: Mapping[str, int], last: Mapping[str, int], *, tight: bool
+    signals: Mapping[str, ServiceSignals], targets: Mapping[str, int], last: Mapping[str, int], *, tight: bool
 ) -> NDArray[np.float64]:
     """[services, features] in the order of ``signals``, not yet bounded. ``targets``: what the rule by demand wants;
     ``last``: each service's last step."""
@@ -54,12 +54,12 @@ def inputs_of(
     return np.array(rows, np.float64).reshape(len(every), len(FEATURES))
 
 
-def need_of_ready(one: Signals) -> float:
+def need_of_ready(one: ServiceSignals) -> float:
     """Replicas needed over those that are ready; 1 where nothing is known."""
     return one.needed / max(one.ready, 0.5) if one.per_replica > 0 else 1.0
 
 
-def _own(one: Signals, target: int, last: int, cores: float) -> tuple[float, ...]:
+def _own(one: ServiceSignals, target: int, last: int, cores: float) -> tuple[float, ...]:
     asked = max(one.replicas, 1)
     return (
         float(target - one.replicas),

@@ -16,18 +16,25 @@ import numpy as np
 from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
-from shared.autoscaling.networks.agents import Agents, check_size
+from shared.autoscaling.networks.agents import KarmaAgents, check_size
 from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
-from shared.autoscaling.networks.signals import Reader, Signals
-from shared.autoscaling.observation import RATES, Decision, Observation
-from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of, values_of
+from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
+from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.roles.organisation import (
+    NO_ROLE,
+    Organisation,
+    ScalingRole,
+    graph_values,
+    organisation_of,
+    values_of,
+)
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME, SINGLE = "karma", "karma-single"
-NAMES = {Agents.MULTI: NAME, Agents.SINGLE: SINGLE}
+NAMES = {KarmaAgents.MULTI: NAME, KarmaAgents.SINGLE: SINGLE}
 
 
 class Eyes:
@@ -35,14 +42,14 @@ class Eyes:
 
     def __init__(self, organisation: Organisation) -> None:
         self.organisation = organisation
-        self._reader, self._rule = Reader(), DemandPolicy()
+        self._reader, self._rule = SignalReader(), DemandPolicy()
         self.last: dict[str, int] = {}
         """The step that each service took last."""
         self.inputs: NDArray[np.float64] = np.zeros((0, len(FEATURES)))
         """[services, features] of the last look, not bounded."""
-        self.signals: dict[str, Signals] = {}
+        self.signals: dict[str, ServiceSignals] = {}
         self.targets: dict[str, int] = {}
-        self.roles: dict[str, Role | None] = {}
+        self.roles: dict[str, ScalingRole | None] = {}
         self.graph: dict[str, float] = {}
 
     def reset(self) -> None:
@@ -57,7 +64,7 @@ class Eyes:
         """Whether the rule takes it that there is no more room."""
         return self._rule.tight
 
-    def look(self, seen: Observation) -> tuple[Floats, NDArray[np.bool_]]:
+    def look(self, seen: ScalingObservation) -> tuple[Floats, NDArray[np.bool_]]:
         """(features float32 [services, features], mask bool [services, steps]), in the order of ``signals``."""
         self.signals = self._reader.read(seen)
         self.targets = self._rule.wanted(self.signals, seen.now)
@@ -84,7 +91,7 @@ class KarmaPolicy:
     """See the module. ``weights`` None: those that are shipped. ``organisation`` None: the shipped roles."""
 
     name = NAME
-    agents = Agents.MULTI
+    agents = KarmaAgents.MULTI
     Settings = KarmaSettings
     LEARNED = True
 
@@ -113,7 +120,7 @@ class KarmaPolicy:
         """Without the rates of what comes and what is answered it knows no load."""
         return RATES
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """What it wants now; a service without readings keeps what it has, unless the rule wants more."""
         check_size(self.name, self.services, len(seen.services))
         rows, masks = self.eyes.look(seen)
@@ -160,7 +167,7 @@ class SinglePolicy(KarmaPolicy):
     """One agent for the graph; for exactly the number of services that it was trained on."""
 
     name = SINGLE
-    agents = Agents.SINGLE
+    agents = KarmaAgents.SINGLE
 
 
 def trained_binding(weights: WeightsFile) -> str:
@@ -168,7 +175,7 @@ def trained_binding(weights: WeightsFile) -> str:
     return str(weights.card.trained.get("settings", {}).get("binding", "hard"))
 
 
-def _misfit(weights: WeightsFile, agents: Agents) -> str:
+def _misfit(weights: WeightsFile, agents: KarmaAgents) -> str:
     first, last = weights.arrays["l0.w"], weights.arrays[f"l{layer_count(weights.arrays) - 1}.w"]
     services = max(agents.services(first.shape[0], len(FEATURES)), 1)
     if first.shape[0] != services * len(FEATURES) or last.shape[-1] != services * len(STEPS):

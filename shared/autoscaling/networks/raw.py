@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.autoscaling.networks.features import CLIP, HOLD, STEPS, Floats
-from shared.autoscaling.observation import Observation, ServiceObservation
+from shared.autoscaling.observation import ScalingObservation, ServiceObservation
 
 READINGS = (
     "replicas", "ready", "starting", "pending", "cpu", "memory", "arrivals", "change", "served", "latency", "missing",
@@ -32,7 +32,7 @@ class RawEyes:
         """Forget everything."""
         self._arrivals.clear()
 
-    def look(self, seen: Observation) -> tuple[Floats, NDArray[np.bool_]]:
+    def look(self, seen: ScalingObservation) -> tuple[Floats, NDArray[np.bool_]]:
         """(readings float32 [services, ``READINGS``] within +-``CLIP``, which steps are within the bounds bool
         [services, steps]), in the order of ``seen.services``."""
         rows = [self._row(name, one, seen.latency_objective_s) for name, one in seen.services.items()]
@@ -76,7 +76,7 @@ def number(value: float | None) -> float:
     return value if value is not None and isfinite(value) and value >= 0 else 0.0
 
 
-def held(wanted: Mapping[str, int], seen: Observation) -> dict[str, int]:
+def held(wanted: Mapping[str, int], seen: ScalingObservation) -> dict[str, int]:
     """The same, but that nothing is taken from a service without readings."""
     return {
         name: max(count, one.replicas) if (one := seen.services[name]).arrivals is None or one.served is None else count

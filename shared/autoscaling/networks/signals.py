@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import isfinite
 
-from shared.autoscaling.observation import Observation, ServiceObservation
+from shared.autoscaling.observation import ScalingObservation, ServiceObservation
 
 FULL_CPU = 0.85
 """Share of its cpu request that a full replica is taken to use until it was seen full."""
@@ -31,7 +31,7 @@ has crashed or hangs."""
 
 
 @dataclass(slots=True)
-class Signals:
+class ServiceSignals:
     """One service now. Rates per second; shares 0 to 1; ``per_replica`` and ``demand`` 0: not known yet."""
 
     replicas: int
@@ -79,7 +79,7 @@ class _Memory:
     """When how many replicas more were asked for, or taken away by somebody else, lately."""
 
 
-class Reader:
+class SignalReader:
     """Makes signals of observations; remembers what it has learned about each service of one graph."""
 
     def __init__(self) -> None:
@@ -89,13 +89,13 @@ class Reader:
         """Forget everything."""
         self._memory.clear()
 
-    def read(self, seen: Observation) -> dict[str, Signals]:
+    def read(self, seen: ScalingObservation) -> dict[str, ServiceSignals]:
         """The signals of every service, callers before those they call. Call it once per decision."""
         callers: dict[str, list[str]] = {name: [] for name in seen.services}
         for caller, callee in seen.calls:
             if caller in callers and callee in callers:
                 callers[callee].append(caller)
-        found: dict[str, Signals] = {}
+        found: dict[str, ServiceSignals] = {}
         for name in _callers_first(callers):
             above = [found[caller] for caller in callers[name] if caller in found]
             memory = self._memory.setdefault(name, _Memory())
@@ -103,7 +103,9 @@ class Reader:
         return found
 
 
-def _signals(seen: Observation, one: ServiceObservation, memory: _Memory, above: list[Signals]) -> Signals:
+def _signals(
+    seen: ScalingObservation, one: ServiceObservation, memory: _Memory, above: list[ServiceSignals]
+) -> ServiceSignals:
     arrivals, served = _number(one.arrivals), _number(one.served)
     failed, queue, cpu = _number(one.failed) or 0.0, _number(one.queue) or 0.0, _number(one.usage.get("cpu"))
     missing = arrivals is None or served is None
@@ -134,7 +136,7 @@ def _signals(seen: Observation, one: ServiceObservation, memory: _Memory, above:
     objective = seen.latency_objective_s
     latency = _number(one.latency_s)
     able = max(one.ready, 1) * memory.per_replica
-    return Signals(
+    return ServiceSignals(
         replicas=one.replicas,
         ready=one.ready,
         unready=unready,

@@ -8,9 +8,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, metrics_from_api, utilization_metric
-from shared.autoscaling.hpa.model import CPU, Controller, Outcome
+from shared.autoscaling.hpa.model import CPU, HpaController, HpaOutcome
 from shared.autoscaling.hpa.objects import BehaviorSpec, MetricSpec
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import Decision, ScalingObservation
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa
 
 Percent = Annotated[int, Meta(ge=1, le=10_000)]
@@ -60,7 +60,7 @@ class HpaPolicy:
         )
         """What the rule reads for itself."""
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
-        self._flags = Controller(
+        self._flags = HpaController(
             tolerance=settings.tolerance,
             down_window_s=settings.down_window_s,
             cpu_initialization_s=settings.cpu_initialization_s,
@@ -75,7 +75,7 @@ class HpaPolicy:
         return frozenset()
 
     @property
-    def outcomes(self) -> Mapping[str, Outcome]:
+    def outcomes(self) -> Mapping[str, HpaOutcome]:
         """By service, its last reconciliation."""
         return {name: one.outcome for name, one in self._services.items() if one.outcome is not None}
 
@@ -84,7 +84,7 @@ class HpaPolicy:
         self._beat = Beat(self._sync_s)
         self._services: dict[str, ServiceHpa] = {}
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """The replicas of each service. One at zero replicas is left there: a hand put it there."""
         due = self._beat.due(seen.now)
         for name, service in seen.services.items():

@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metric, utilization_metric
-from shared.autoscaling.hpa.model import CPU, Behavior, Controller, Metric
+from shared.autoscaling.hpa.model import CPU, Behavior, HpaController, HpaMetric
 from shared.autoscaling.hpa.objects import BehaviorSpec
 from shared.autoscaling.hpa.values import milli_units
-from shared.autoscaling.observation import Decision, Observation, ServiceObservation
+from shared.autoscaling.observation import Decision, ScalingObservation, ServiceObservation
 from shared.autoscaling.policies.hpa import NotNegative, Percent, Positive, Share, Sync
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, usable
 from shared.errors import ConfigError
@@ -96,7 +96,7 @@ class KedaPolicy:
         triggers = {QUEUE: self._settings.queue, ARRIVALS: self._settings.arrivals}
         return frozenset(name for name, targets in triggers.items() if _for(service, targets) is not None)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """The replicas of each service; one without a trigger is not named."""
         polled, synced = self._poll.due(seen.now), self._sync.due(seen.now)
         wanted: dict[str, int] = {}
@@ -119,13 +119,13 @@ class _ScaledObject:
     def __init__(self, name: str, settings: KedaSettings, behavior: Behavior | None) -> None:
         targets = {QUEUE: _for(name, settings.queue), ARRIVALS: _for(name, settings.arrivals)}
         self._targets = {trigger: target for trigger, target in targets.items() if target is not None}
-        metrics: list[Metric] = [
+        metrics: list[HpaMetric] = [
             external_metric(trigger, milli_units(target)) for trigger, target in self._targets.items()
         ]
         if settings.cpu is not None:
             metrics.append(utilization_metric(CPU, settings.cpu))
         self._metrics, self._settings, self._behavior = tuple(metrics), settings, behavior
-        self._hpa = ServiceHpa(Controller(tolerance=settings.tolerance))
+        self._hpa = ServiceHpa(HpaController(tolerance=settings.tolerance))
         self._values: dict[str, float] = {}
         self._failures = dict.fromkeys(self._targets, 0)
         self._active_s: float | None = None

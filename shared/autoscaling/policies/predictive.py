@@ -14,10 +14,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metric, utilization_metric
-from shared.autoscaling.hpa.model import CPU, Controller
+from shared.autoscaling.hpa.model import CPU, HpaController
 from shared.autoscaling.hpa.objects import BehaviorSpec
 from shared.autoscaling.hpa.values import milli_units
-from shared.autoscaling.observation import Decision, Observation, ServiceObservation
+from shared.autoscaling.observation import Decision, ScalingObservation, ServiceObservation
 from shared.autoscaling.policies.holt_winters import HoltWinters, Smoothing
 from shared.autoscaling.policies.hpa import Percent, Positive, Share, Sync
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, usable
@@ -80,10 +80,10 @@ class PredictivePolicy:
         """Cores are what it forecasts; arrivals make it better, and may be missing."""
         return frozenset({CPU})
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         """The replicas of each service. One at zero replicas is left there: a hand put it there."""
         due = self._beat.due(seen.now)
-        flags = Controller(tolerance=self._settings.tolerance)
+        flags = HpaController(tolerance=self._settings.tolerance)
         for name, service in seen.services.items():
             demand = self._demands.get(name)
             if demand is None:

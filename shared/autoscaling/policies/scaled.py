@@ -14,21 +14,21 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from shared.autoscaling.hpa.model import (
-    Answers,
     Behavior,
-    Condition,
     ContainerFacts,
-    Controller,
     ExternalSeries,
+    HpaController,
+    HpaMetric,
+    HpaObjectSpec,
+    HpaOutcome,
     Memory,
-    Metric,
-    Outcome,
+    MetricAnswers,
     PodFacts,
     PodUsage,
-    Scale,
     ScaleEvent,
-    Seen,
-    Spec,
+    ScaleSubresource,
+    ScalingCondition,
+    TargetSeen,
 )
 from shared.autoscaling.hpa.rule import TO_ZERO, reconcile
 from shared.autoscaling.hpa.values import milli_units
@@ -66,10 +66,10 @@ class ServiceHpa:
     """One service's HorizontalPodAutoscaler, and what its controller remembers. ``outcome``: the last reconciliation,
     None before the first."""
 
-    def __init__(self, flags: Controller) -> None:
+    def __init__(self, flags: HpaController) -> None:
         self._flags = flags
         self._memory = Memory()
-        self.outcome: Outcome | None = None
+        self.outcome: HpaOutcome | None = None
         self._events: tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]] = ((), ())
         self._done = False
 
@@ -87,10 +87,10 @@ class ServiceHpa:
         seen: ServiceObservation,
         now: float,
         *,
-        metrics: tuple[Metric, ...],
+        metrics: tuple[HpaMetric, ...],
         behavior: Behavior | None,
         external: Mapping[str, float] | None = None,
-    ) -> Outcome:
+    ) -> HpaOutcome:
         """One reconciliation. ``external``: totals by name of metric, in place of what the API told; one that is absent
         fails.
 
@@ -101,11 +101,11 @@ class ServiceHpa:
             # what was said was not done: then it is no scale event either
             self._memory = replace(self._memory, ups=self._events[0], downs=self._events[1])
         if self.outcome is None and seen.asleep:
-            status = replace(self._memory.status, conditions={TO_ZERO: Condition("True", "ScaledToZero")})
+            status = replace(self._memory.status, conditions={TO_ZERO: ScalingCondition("True", "ScaledToZero")})
             self._memory = replace(self._memory, status=status)
         self._events, self._done = (self._memory.ups, self._memory.downs), False
         least = 0 if self._flags.scale_to_zero else 1
-        spec = Spec(
+        spec = HpaObjectSpec(
             minimum=max(least, seen.bounds.minimum),
             maximum=max(1, seen.bounds.maximum),
             metrics=metrics,
@@ -123,11 +123,11 @@ class ServiceHpa:
         return self.outcome
 
 
-def _made_up(seen: ServiceObservation, now: float) -> Seen:
+def _made_up(seen: ServiceObservation, now: float) -> TargetSeen:
     """Pods as the counts tell them."""
     pods, usages = _pods_of(seen, now)
-    scale = Scale(seen.replicas, seen.ready + seen.starting + seen.pending, _SELECTOR)
-    return Seen(scale, pods, Answers(resource=usages))
+    scale = ScaleSubresource(seen.replicas, seen.ready + seen.starting + seen.pending, _SELECTOR)
+    return TargetSeen(scale, pods, MetricAnswers(resource=usages))
 
 
 def _pods_of(seen: ServiceObservation, now: float) -> tuple[tuple[PodFacts, ...], tuple[PodUsage, ...]]:

@@ -19,7 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from shared.autoscaling.networks.features import HOLD, STEPS, need_of_ready
-from shared.autoscaling.networks.signals import Signals
+from shared.autoscaling.networks.signals import ServiceSignals
 from shared.errors import ConfigError
 
 SHIPPED = Path(__file__).with_name("karma.yaml")
@@ -35,7 +35,7 @@ BINDINGS = ("hard", "soft", NONE)
 Mask = NDArray[np.bool_]
 
 
-class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RoleCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``above`` and ``below`` exclude the value itself; both: between."""
 
     signal: str
@@ -57,8 +57,8 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of ``all`` and, where there are some, at least one of ``any``."""
 
-    all: tuple[Condition, ...] = ()
-    any: tuple[Condition, ...] = ()
+    all: tuple[RoleCondition, ...] = ()
+    any: tuple[RoleCondition, ...] = ()
 
     def holds(self, values: Mapping[str, float]) -> bool:
         """Whether the role applies."""
@@ -71,7 +71,7 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ", ".join(one.text for one in (*self.all, *self.any) if one.holds(values))
 
 
-class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScalingRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``mission``: what each unit of a signal takes from the reward while the role applies."""
 
     name: str
@@ -84,20 +84,20 @@ class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """A checked file of roles."""
 
     name: str
-    roles: tuple[Role, ...] = ()
+    roles: tuple[ScalingRole, ...] = ()
     binding: Literal["hard", "soft"] = "hard"
     bonus: float = 0.0
     penalty: float = 0.0
     otherwise: tuple[int, ...] = STEPS
 
-    def role(self, one: Signals, graph: Mapping[str, float]) -> Role | None:
+    def role(self, one: ServiceSignals, graph: Mapping[str, float]) -> ScalingRole | None:
         """The first role that applies to a service."""
         if not self.roles:
             return None
         values = {**values_of(one), **graph}
         return next((role for role in self.roles if role.when.holds(values)), None)
 
-    def mask(self, one: Signals, role: Role | None) -> Mask:
+    def mask(self, one: ServiceSignals, role: ScalingRole | None) -> Mask:
         """bool [steps]: what the service may do; holding where nothing else is left."""
         allowed = self.otherwise if role is None else role.allow
         steps = [
@@ -108,7 +108,7 @@ class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             steps[HOLD] = True
         return np.array(steps, np.bool_)
 
-    def reward(self, one: Signals, role: Role | None, graph: Mapping[str, float], step: int) -> float:
+    def reward(self, one: ServiceSignals, role: ScalingRole | None, graph: Mapping[str, float], step: int) -> float:
         """What missions and soft binding add to a service's reward for its step."""
         earned = 0.0
         if role is not None and role.mission:
@@ -124,7 +124,7 @@ NOBODY = Organisation(name="none")
 """Without roles: every step within the bounds is allowed."""
 
 
-def values_of(one: Signals) -> dict[str, float]:
+def values_of(one: ServiceSignals) -> dict[str, float]:
     """A service's own signals by name."""
     return {
         "stuck": float(one.stuck),
@@ -141,7 +141,7 @@ def values_of(one: Signals) -> dict[str, float]:
     }
 
 
-def graph_values(signals: Mapping[str, Signals]) -> dict[str, float]:
+def graph_values(signals: Mapping[str, ServiceSignals]) -> dict[str, float]:
     """The whole graph's."""
     asked = max(sum(one.replicas for one in signals.values()), 1)
     return {
@@ -215,7 +215,7 @@ def _check_steps(steps: tuple[int, ...], field: str) -> None:
             raise ConfigError(f"{field}: {step} is no step; give some of {', '.join(map(str, STEPS))}")
 
 
-def _check_condition(condition: Condition, field: str) -> None:
+def _check_condition(condition: RoleCondition, field: str) -> None:
     _check_signal(condition.signal, f"{field}.signal")
     low, high = condition.above, condition.below
     if low is None and high is None:

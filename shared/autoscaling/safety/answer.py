@@ -7,7 +7,7 @@ HPA's rule alone.
 
 from __future__ import annotations
 
-from shared.autoscaling.safety.scene import Case, Draft, Scene
+from shared.autoscaling.safety.scene import Draft, SafetyScene, ServiceCase
 
 MAX_ANSWER = 1_000_000
 """More replicas than any bounds allow: an answer above is no number of replicas but a mistake."""
@@ -18,7 +18,7 @@ def usable(answer: object) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= MAX_ANSWER
 
 
-def first(scene: Scene) -> Draft:
+def first(scene: SafetyScene) -> Draft:
     """The policy's answers; what it did not name, or named badly, keeps what it has."""
     return Draft(
         {
@@ -28,7 +28,7 @@ def first(scene: Scene) -> Draft:
     )
 
 
-def fallback(scene: Scene, draft: Draft) -> None:
+def fallback(scene: SafetyScene, draft: Draft) -> None:
     """At least what runs and HPA's rule, where the policy gave no usable answer, or decided blindly."""
     for name, case in scene.services.items():
         why = scene.policy_failed or case.lacking
@@ -38,19 +38,19 @@ def fallback(scene: Scene, draft: Draft) -> None:
             draft.at_least(name, larger(case), "fallback", why)
 
 
-def drift(scene: Scene, draft: Draft) -> None:
+def drift(scene: SafetyScene, draft: Draft) -> None:
     """HPA's rule, where what is seen is unlike what the policy was trained on."""
     if scene.drifting:
         for name, case in scene.services.items():
             draft.set(name, case.seen.replicas if case.rule is None else case.rule, "drift", scene.drifting)
 
 
-def larger(case: Case) -> int:
+def larger(case: ServiceCase) -> int:
     """What runs, or HPA's rule where that is more."""
     return max(case.seen.replicas, case.rule or 0)
 
 
-def unfinished(scene: Scene, draft: Draft) -> None:
+def unfinished(scene: SafetyScene, draft: Draft) -> None:
     """A rise that was decided is finished: who decided it died before it was written."""
     for name, case in scene.services.items():
         if case.floor is not None:

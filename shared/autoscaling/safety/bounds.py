@@ -6,10 +6,10 @@ lowers nothing by itself.
 
 from __future__ import annotations
 
-from shared.autoscaling.safety.scene import Draft, Scene, rising
+from shared.autoscaling.safety.scene import Draft, SafetyScene, rising
 
 
-def cost(scene: Scene, draft: Draft) -> None:
+def cost(scene: SafetyScene, draft: Draft) -> None:
     """Growth of all services together ends at the cost limit: one replica at a time to whom lacks the largest share."""
     limit = scene.cost_limit
     if limit is None:
@@ -30,14 +30,14 @@ def cost(scene: Scene, draft: Draft) -> None:
         draft.at_most(name, kept[name] + granted[name], "cost", f"all services together may cost {limit:g} replicas")
 
 
-def off(scene: Scene, draft: Draft) -> None:
+def off(scene: SafetyScene, draft: Draft) -> None:
     """What was set to zero although its minimum is above stays at zero: that is how people switch a service off."""
     for name, case in scene.services.items():
         if not rising(case):
             draft.set(name, 0, "off", "it was set to zero: scale it up by hand to switch it on")
 
 
-def within(scene: Scene, draft: Draft) -> None:
+def within(scene: SafetyScene, draft: Draft) -> None:
     """Within its bounds."""
     for name, case in scene.services.items():
         bounds = case.seen.bounds

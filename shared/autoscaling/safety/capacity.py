@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from shared.autoscaling.safety.scene import Draft, FreeNode, Scene
+from shared.autoscaling.safety.scene import Draft, FreeNode, SafetyScene
 
 
-def pending(scene: Scene, draft: Draft) -> None:
+def pending(scene: SafetyScene, draft: Draft) -> None:
     """Not above what there is, while pods of it wait for a node."""
     for name, case in scene.services.items():
         if case.seen.pending:
@@ -21,7 +21,7 @@ def pending(scene: Scene, draft: Draft) -> None:
             draft.at_most(name, case.seen.replicas, "pending", why)
 
 
-def room(scene: Scene, draft: Draft) -> None:
+def room(scene: SafetyScene, draft: Draft) -> None:
     """Not above what fits on the nodes."""
     if scene.nodes is None:
         return

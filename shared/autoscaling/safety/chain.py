@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from shared.autoscaling.safety import answer, bounds, capacity, holds, rates, readings
-from shared.autoscaling.safety.scene import Draft, Scene, Verdict
+from shared.autoscaling.safety.scene import Draft, SafetyScene, SafetyVerdict
 
-Safeguard = Callable[[Scene, Draft], None]
+Safeguard = Callable[[SafetyScene, Draft], None]
 
 SAFEGUARDS: tuple[tuple[str, Safeguard], ...] = (
     ("drift", answer.drift),
@@ -34,10 +34,10 @@ SAFEGUARDS: tuple[tuple[str, Safeguard], ...] = (
 )
 
 
-def judge(scene: Scene, *, without: Collection[str] = ()) -> Verdict:
+def judge(scene: SafetyScene, *, without: Collection[str] = ()) -> SafetyVerdict:
     """What may be written for each service of the scene."""
     draft = answer.first(scene)
     for name, safeguard in SAFEGUARDS:
         if name not in without:
             safeguard(scene, draft)
-    return Verdict(dict(draft.replicas), {name: tuple(notes) for name, notes in draft.notes.items()})
+    return SafetyVerdict(dict(draft.replicas), {name: tuple(notes) for name, notes in draft.notes.items()})

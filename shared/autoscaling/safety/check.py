@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.autoscaling.safety.capacity import placed
-from shared.autoscaling.safety.scene import Case, Scene
+from shared.autoscaling.safety.scene import SafetyScene, ServiceCase
 
 
-def violations(scene: Scene, allowed: Mapping[str, int]) -> list[str]:
+def violations(scene: SafetyScene, allowed: Mapping[str, int]) -> list[str]:
     """What is wrong with ``allowed``."""
     found: list[str] = []
     for name, case in scene.services.items():
@@ -32,7 +32,7 @@ def violations(scene: Scene, allowed: Mapping[str, int]) -> list[str]:
     return found + _together(scene, allowed)
 
 
-def _must_not_fall(scene: Scene, case: Case, to: int) -> list[str]:
+def _must_not_fall(scene: SafetyScene, case: ServiceCase, to: int) -> list[str]:
     found = []
     if case.bad:
         found.append("readings")
@@ -53,7 +53,7 @@ def _must_not_fall(scene: Scene, case: Case, to: int) -> list[str]:
     return found
 
 
-def _must_not_rise(scene: Scene, case: Case, to: int) -> list[str]:
+def _must_not_rise(scene: SafetyScene, case: ServiceCase, to: int) -> list[str]:
     found = []
     if case.seen.pending:
         found.append("pending")
@@ -64,7 +64,7 @@ def _must_not_rise(scene: Scene, case: Case, to: int) -> list[str]:
     return found
 
 
-def _must_rise(scene: Scene, case: Case, to: int) -> list[str]:
+def _must_rise(scene: SafetyScene, case: ServiceCase, to: int) -> list[str]:
     """The larger of what runs and HPA's rule, unless something caps growth. Caps: bounds, rate, room, cost, pending."""
     capped = (
         case.seen.pending
@@ -88,7 +88,7 @@ def _must_rise(scene: Scene, case: Case, to: int) -> list[str]:
     return found
 
 
-def _together(scene: Scene, allowed: Mapping[str, int]) -> list[str]:
+def _together(scene: SafetyScene, allowed: Mapping[str, int]) -> list[str]:
     """Growth of all services beyond what their minima force: within the cost limit, and within the nodes' room."""
     grown = {
         name: allowed[name] - case.seen.replicas

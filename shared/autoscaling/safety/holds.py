@@ -8,17 +8,17 @@ serving.
 
 from __future__ import annotations
 
-from shared.autoscaling.safety.scene import Draft, Scene
+from shared.autoscaling.safety.scene import Draft, SafetyScene
 
 
-def held(scene: Scene, draft: Draft) -> None:
+def held(scene: SafetyScene, draft: Draft) -> None:
     """Not below what there is, while something holds it."""
     for name, case in scene.services.items():
         if case.seen.held:
             draft.at_least(name, case.seen.replicas, "held", case.seen.held[0])
 
 
-def foreign(scene: Scene, draft: Draft) -> None:
+def foreign(scene: SafetyScene, draft: Draft) -> None:
     """Not below what somebody else wrote."""
     for name, case in scene.services.items():
         if case.foreign is not None:
@@ -28,14 +28,14 @@ def foreign(scene: Scene, draft: Draft) -> None:
             )
 
 
-def nobody_ready(scene: Scene, draft: Draft) -> None:
+def nobody_ready(scene: SafetyScene, draft: Draft) -> None:
     """Not below what there is, while nobody serves."""
     for name, case in scene.services.items():
         if case.seen.replicas > 0 and case.seen.ready == 0:
             draft.at_least(name, case.seen.replicas, "nobody-ready", "no pod is ready; that is not no load")
 
 
-def budget(scene: Scene, draft: Draft) -> None:
+def budget(scene: SafetyScene, draft: Draft) -> None:
     """At most so many serving pods fewer as its disruption budget lets go."""
     for name, case in scene.services.items():
         if case.disruptions is not None:

@@ -10,30 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shared.autoscaling.safety.scene import Case, Change, Draft, Scene
-from shared.model.autoscaler import Limits
+from shared.autoscaling.safety.scene import Draft, ReplicaChange, SafetyScene, ServiceCase
+from shared.model.autoscaler import ScalerLimits
 
 
-def began_with(replicas: int, changes: Iterable[Change], *, since_s: float) -> int:
+def began_with(replicas: int, changes: Iterable[ReplicaChange], *, since_s: float) -> int:
     """What it had at ``since_s``."""
     return max(replicas - sum(change.delta for change in changes if change.at_s > since_s), 0)
 
 
-def most(case: Case, limits: Limits, now: float) -> int:
+def most(case: ServiceCase, limits: ScalerLimits, now: float) -> int:
     """The most replicas it may have now."""
     start = began_with(case.seen.replicas, case.changes, since_s=now - limits.up_period_s)
     room = max(limits.up_pods, math.ceil(start * limits.up_percent / 100))
     return max(start + room, case.seen.replicas)
 
 
-def fewest(case: Case, limits: Limits, now: float) -> int:
+def fewest(case: ServiceCase, limits: ScalerLimits, now: float) -> int:
     """The fewest replicas it may have now."""
     start = began_with(case.seen.replicas, case.changes, since_s=now - limits.down_period_s)
     room = max(limits.down_pods, math.floor(start * limits.down_percent / 100))
     return min(max(start - room, 0), case.seen.replicas)
 
 
-def rates(scene: Scene, draft: Draft) -> None:
+def rates(scene: SafetyScene, draft: Draft) -> None:
     """Within both."""
     limits = scene.limits
     for name, case in scene.services.items():

@@ -12,25 +12,25 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from shared.autoscaling.safety.answer import larger
-from shared.autoscaling.safety.scene import Draft, Scene
-from shared.model.autoscaler import Signal
+from shared.autoscaling.safety.scene import Draft, SafetyScene
+from shared.model.autoscaler import ScalingSignal
 
 FUTURE_S = 5.0
 """A sample may be so much ahead of our clock: clocks differ."""
 
 CEILINGS = {
-    Signal.CPU: (4096.0, "cores of one pod; is it in millicores?"),
-    Signal.MEMORY: (float(1 << 50), "bytes of one pod"),
-    Signal.LATENCY: (600.0, "seconds; is it in milliseconds?"),
-    Signal.ARRIVALS: (1e9, "requests per second"),
-    Signal.SERVED: (1e9, "requests per second"),
-    Signal.FAILED: (1e9, "requests per second"),
-    Signal.QUEUE: (1e12, "waiting requests"),
+    ScalingSignal.CPU: (4096.0, "cores of one pod; is it in millicores?"),
+    ScalingSignal.MEMORY: (float(1 << 50), "bytes of one pod"),
+    ScalingSignal.LATENCY: (600.0, "seconds; is it in milliseconds?"),
+    ScalingSignal.ARRIVALS: (1e9, "requests per second"),
+    ScalingSignal.SERVED: (1e9, "requests per second"),
+    ScalingSignal.FAILED: (1e9, "requests per second"),
+    ScalingSignal.QUEUE: (1e12, "waiting requests"),
 }
 """More than any service has: the reading is of another unit, or a mistake."""
 
 
-class Reading(Struct, frozen=True):
+class SignalReading(Struct, frozen=True):
     """One signal as it was read. ``at_s``: when it was measured, seconds since 1970; ``problem``: why there is none;
     ``pods``: of how many pods it is put together, None where it is not of pods."""
 
@@ -41,11 +41,11 @@ class Reading(Struct, frozen=True):
 
 
 def checked(
-    readings: Mapping[Signal, Reading], *, wall_s: float, stale_after_s: float
-) -> tuple[dict[Signal, float], dict[Signal, str], float]:
+    readings: Mapping[ScalingSignal, SignalReading], *, wall_s: float, stale_after_s: float
+) -> tuple[dict[ScalingSignal, float], dict[ScalingSignal, str], float]:
     """(values that can be relied on, what is wrong with the others, age of the oldest value in seconds)."""
-    good: dict[Signal, float] = {}
-    bad: dict[Signal, str] = {}
+    good: dict[ScalingSignal, float] = {}
+    bad: dict[ScalingSignal, str] = {}
     oldest = 0.0
     for signal, reading in readings.items():
         why = problem_of(signal, reading, wall_s=wall_s, stale_after_s=stale_after_s)
@@ -58,7 +58,7 @@ def checked(
     return good, bad, oldest
 
 
-def problem_of(signal: Signal, reading: Reading, *, wall_s: float, stale_after_s: float) -> str:
+def problem_of(signal: ScalingSignal, reading: SignalReading, *, wall_s: float, stale_after_s: float) -> str:
     """Why a reading cannot be relied on; "" where it can."""
     if reading.problem:
         return reading.problem
@@ -81,7 +81,7 @@ def problem_of(signal: Signal, reading: Reading, *, wall_s: float, stale_after_s
     return ""
 
 
-def hold_or_rise(scene: Scene, draft: Draft) -> None:
+def hold_or_rise(scene: SafetyScene, draft: Draft) -> None:
     """Never fewer than now, and at least HPA's rule, where a reading is bad."""
     for name, case in scene.services.items():
         if case.bad and case.seen.replicas > 0:

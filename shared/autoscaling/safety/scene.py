@@ -1,6 +1,6 @@
 """What the safeguards see of one object at one moment, and what they leave behind. Pure data.
 
-``Scene.services`` are in the order of the graph. ``Draft`` is what goes from safeguard to safeguard: replicas by
+``SafetyScene.services`` are in the order of the graph. ``Draft`` is what goes from safeguard to safeguard: replicas by
 service, and why each was changed, in words for people, first change first.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from shared.autoscaling.observation import Decision, ServiceObservation
-from shared.model.autoscaler import Limits
+from shared.model.autoscaler import ScalerLimits
 
 
-class Change(Struct, frozen=True):
-    """One change of ours: ``delta`` replicas at ``at_s`` (seconds, of the clock of ``Scene.now``)."""
+class ReplicaChange(Struct, frozen=True):
+    """One change of ours: ``delta`` replicas at ``at_s`` (seconds, of the clock of ``SafetyScene.now``)."""
 
     at_s: float
     delta: int
@@ -30,7 +30,7 @@ class FreeNode(Struct, frozen=True):
     pods: int
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class ServiceCase(Struct, frozen=True, kw_only=True):
     """One service. ``wanted``: the policy's answer as it came; None: it named none, and keeps what there is."""
 
     seen: ServiceObservation
@@ -41,7 +41,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """What is wrong with its readings, a line each; empty: all of them can be relied on."""
     lacking: str = ""
     """Which signals the policy needs and nobody tells of it."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ReplicaChange, ...] = ()
     floor: int | None = None
     """A rise that the last decision ordered and nobody carried out."""
     foreign: int | None = None
@@ -52,12 +52,12 @@ class Case(Struct, frozen=True, kw_only=True):
     """How many serving pods its disruption budget lets go now; None: it has no budget."""
 
 
-class Scene(Struct, frozen=True, kw_only=True):
+class SafetyScene(Struct, frozen=True, kw_only=True):
     """One object. ``policy_failed``: why the policy gave no answer; ``drifting``: what is unlike its training."""
 
     now: float
-    services: Mapping[str, Case]
-    limits: Limits = Limits()
+    services: Mapping[str, ServiceCase]
+    limits: ScalerLimits = ScalerLimits()
     cost_limit: float | None = None
     nodes: tuple[FreeNode, ...] | None = None
     """None: unknown, so the cluster's room limits nothing but services with pending pods."""
@@ -88,13 +88,13 @@ class Draft:
         self.set(name, min(self.replicas[name], replicas), safeguard, why)
 
 
-class Verdict(Struct, frozen=True):
+class SafetyVerdict(Struct, frozen=True):
     """What may be written, and which safeguards had a part in it: by service, (safeguard, why)."""
 
     allowed: Decision
     notes: Mapping[str, tuple[tuple[str, str], ...]]
 
 
-def rising(case: Case) -> bool:
+def rising(case: ServiceCase) -> bool:
     """Whether this service may be made larger at all: what somebody set to zero, with a minimum above it, is off."""
     return case.seen.replicas > 0 or case.seen.bounds.minimum == 0

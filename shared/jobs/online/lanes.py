@@ -13,10 +13,10 @@ from math import ceil
 from msgspec.structs import replace
 
 from shared.jobs.bounds import Allowed
-from shared.jobs.observation import Observation
+from shared.jobs.observation import JobsObservation
 
 
-def of_lane(seen: Observation, teacher: Allowed, lane: Collection[str]) -> Observation:
+def of_lane(seen: JobsObservation, teacher: Allowed, lane: Collection[str]) -> JobsObservation:
     """What the candidate is shown. Workers of others that have no node yet are counted where there is most room."""
     held: dict[str, float] = defaultdict(float)
     more = 0.0

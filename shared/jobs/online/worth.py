@@ -14,7 +14,7 @@ from math import sqrt
 
 from shared.decide.judging import Gap
 from shared.jobs.bounds import Allowed
-from shared.jobs.observation import Allocation, JobObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation
 from shared.jobs.online.learned import PRIOR_MEAN, PRIOR_SD, spread_of
 from shared.jobs.policies.goodput import even
 
@@ -22,7 +22,7 @@ HORIZON_S = 600.0
 """A change is taken to hold so long: the restart is paid once in it."""
 
 
-def compared(seen: Observation, teacher: Allowed, other: Allowed, jobs: Collection[str]) -> Gap:
+def compared(seen: JobsObservation, teacher: Allowed, other: Allowed, jobs: Collection[str]) -> Gap:
     """Over these jobs. A job that both give the same adds no error: its speed cancels out."""
     base = more = variance = 0.0
     per_node = max((node.gpus for node in seen.nodes), default=1)
@@ -39,7 +39,7 @@ def compared(seen: Observation, teacher: Allowed, other: Allowed, jobs: Collecti
     return Gap(base, more, sqrt(variance))
 
 
-def rate(job: JobObservation, wish: Allocation | None, per_node: int) -> tuple[float, float]:
+def rate(job: JobObservation, wish: JobAllocation | None, per_node: int) -> tuple[float, float]:
     """(the job's part of the worth, its standard deviation); ``wish`` None: it keeps what it has."""
     workers, batch = _count(job, wish), _batch(job, wish)
     if workers <= 0:
@@ -57,9 +57,9 @@ def rate(job: JobObservation, wish: Allocation | None, per_node: int) -> tuple[f
     return found, found * min(1.0, spread_of(job.speed, placement, batch))
 
 
-def _count(job: JobObservation, wish: Allocation | None) -> int:
+def _count(job: JobObservation, wish: JobAllocation | None) -> int:
     return job.workers if wish is None else wish.workers
 
 
-def _batch(job: JobObservation, wish: Allocation | None) -> int:
+def _batch(job: JobObservation, wish: JobAllocation | None) -> int:
     return (wish.batch if wish is not None else None) or job.batch_now or job.batch

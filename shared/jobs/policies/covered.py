@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, Observation, Policy
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation, Policy
 from shared.jobs.policies.elastic import Elastic
 
 
@@ -26,7 +26,7 @@ class Covered:
         self._inner.reset(seed)
         self._rest.reset(seed)
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """``inner`` sees the nodes without what jobs of unknown speed hold."""
         unknown = tuple(job for job in seen.jobs if job.speed is None)
         if not unknown:
@@ -35,12 +35,14 @@ class Covered:
         decided = dict(self._inner.decide(_without(seen, known, unknown))) if known else {}
         after = tuple(_as_decided(job, decided) for job in known)
         jobs = tuple(sorted((*after, *unknown), key=lambda job: (job.submitted, job.name)))
-        rest = self._rest.decide(Observation(now=seen.now, jobs=jobs, nodes=seen.nodes))
+        rest = self._rest.decide(JobsObservation(now=seen.now, jobs=jobs, nodes=seen.nodes))
         names = {job.name for job in unknown}
         return {**decided, **{name: wish for name, wish in rest.items() if name in names}}
 
 
-def _without(seen: Observation, known: tuple[JobObservation, ...], unknown: tuple[JobObservation, ...]) -> Observation:
+def _without(
+    seen: JobsObservation, known: tuple[JobObservation, ...], unknown: tuple[JobObservation, ...]
+) -> JobsObservation:
     held = dict.fromkeys((node.name for node in seen.nodes), 0.0)
     for job in unknown:
         for node, count in job.placement.items():
@@ -56,7 +58,7 @@ def _without(seen: Observation, known: tuple[JobObservation, ...], unknown: tupl
         left[one.name] -= taken
         kept -= taken
     nodes = tuple(replace(one, gpus=max(0, int(left[one.name]))) for one in seen.nodes)
-    return Observation(now=seen.now, jobs=known, nodes=nodes)
+    return JobsObservation(now=seen.now, jobs=known, nodes=nodes)
 
 
 def _minima(known: tuple[JobObservation, ...], unknown: tuple[JobObservation, ...], gpus: float) -> float:
@@ -71,7 +73,7 @@ def _minima(known: tuple[JobObservation, ...], unknown: tuple[JobObservation, ..
     return kept
 
 
-def _as_decided(job: JobObservation, decided: dict[str, Allocation]) -> JobObservation:
+def _as_decided(job: JobObservation, decided: dict[str, JobAllocation]) -> JobObservation:
     """Fixed at what it was given: nothing is taken from it for the others. One that waits is not there."""
     wish = decided.get(job.name)
     workers = job.workers if wish is None else wish.workers

@@ -25,7 +25,7 @@ from shared.jobs.policies.placing import Free, free_of
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class JobOptions:
     """What a job may have, none first: GPUs int64 [options], of which type (its index), parameter servers, and what
     they cost: a GPU of a type costs as much as it is faster, over the jobs of the moment."""
 
@@ -50,7 +50,7 @@ def pairs_of(most: tuple[int, int]) -> tuple[Ints, Ints]:
 
 def options_of(
     tables: Mapping[str, GoodputTables], left_s: Sequence[Floats], most: tuple[int, int] = (0, 0), places: float = inf
-) -> Options:
+) -> JobOptions:
     """The options of a cluster; ``left_s`` of its jobs say what a GPU of each type is worth beside the first type.
 
     ``most``: workers and servers that a job with parameter servers may have; their options come last, on the first
@@ -66,7 +66,7 @@ def options_of(
     prices = np.array([_price(left_s, first[0], first[at]) for at in range(len(tables))])
     workers, servers = pairs_of(most)
     gpus = sum(table.workers for table in tables.values())
-    return Options(
+    return JobOptions(
         np.concatenate((all_counts, workers)),
         np.concatenate((all_kinds, np.zeros(len(workers), int))),
         np.concatenate((all_counts * prices[all_kinds], workers + (workers + servers) * gpus / places)),
@@ -82,7 +82,7 @@ def _price(left_s: Sequence[Floats], base: int, option: int) -> float:
     return sum(beside) / len(beside) if beside else 1.0
 
 
-def deal(values: Sequence[Floats], options: Options, gpus: Sequence[int], places: float = inf) -> list[int]:
+def deal(values: Sequence[Floats], options: JobOptions, gpus: Sequence[int], places: float = inf) -> list[int]:
     """The option of each job: always the best gain for its cost among those for which there is room left.
 
     A job may change its type on the way, which gives GPUs of the other type back. ``gpus`` by type; ``places``: for

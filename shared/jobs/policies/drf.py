@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from shared.jobs.observation import Decision, Observation
+from shared.jobs.observation import Decision, JobsObservation
 from shared.jobs.policies.placing import place_kept
 
 
@@ -20,7 +20,7 @@ class Drf:
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Fills until no GPU is left or every job has its maximum; of equal shares, who came first is first."""
         left = sum(node.gpus for node in seen.nodes)
         workers = {job.name: 0 for job in seen.jobs}

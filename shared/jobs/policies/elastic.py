@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 
 HOLD_S = 300.0
 RESTARTS_PAID = 10.0
@@ -35,7 +35,7 @@ class Elastic:
     def reset(self, seed: int) -> None:
         """Nothing is remembered and nothing drawn."""
 
-    def decide(self, seen: Observation) -> dict[str, Allocation]:
+    def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
         """Only what changes is named."""
         room = _Room(seen.nodes)
         order = sorted(seen.jobs, key=lambda job: (-job.priority, job.submitted, job.name))
@@ -45,7 +45,7 @@ class Elastic:
         waiting = self._minima(order, wants, room, seen.now)
         if not waiting:
             self._growth(order, wants, room)
-        return {job.name: Allocation(workers=wants[job.name]) for job in order if wants[job.name] != job.workers}
+        return {job.name: JobAllocation(workers=wants[job.name]) for job in order if wants[job.name] != job.workers}
 
     def _minima(self, order: Sequence[JobObservation], wants: dict[str, int], room: _Room, now: float) -> bool:
         """Whether somebody stays below its minimum."""

@@ -14,7 +14,7 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.jobs.observation import JobObservation, Observation, Speed
+from shared.jobs.observation import JobObservation, JobsObservation, Speed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,7 +61,7 @@ class GoodputTables:
     All pairs are many on a large cluster: who places packed asks for sizes.
     """
 
-    def __init__(self, seen: Observation, sizes: Sequence[int] | None = None) -> None:
+    def __init__(self, seen: JobsObservation, sizes: Sequence[int] | None = None) -> None:
         self.per_node = max((node.gpus for node in seen.nodes), default=1)
         self.nodes = len(seen.nodes)
         self.workers = sum(node.gpus for node in seen.nodes)
@@ -69,7 +69,7 @@ class GoodputTables:
         self._rates: dict[tuple[int, tuple[int, ...], str], tuple[Speed, Floats]] = {}
         self._best: dict[tuple[int, tuple[int, ...], str, int], tuple[Speed, Goodputs]] = {}
 
-    def fits(self, seen: Observation) -> bool:
+    def fits(self, seen: JobsObservation) -> bool:
         """Whether these tables are of a cluster of this shape."""
         shape = (max((node.gpus for node in seen.nodes), default=1), len(seen.nodes))
         return shape == (self.per_node, self.nodes)

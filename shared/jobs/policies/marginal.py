@@ -20,15 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.jobs.observation import (
-    Allocation,
     Decision,
+    JobAllocation,
     JobObservation,
+    JobsObservation,
     NodeObservation,
-    Observation,
     ServedSpeed,
     Speed,
 )
-from shared.jobs.policies.dealing import Options, deal, options_of, pairs_of, place, sizes_of
+from shared.jobs.policies.dealing import JobOptions, deal, options_of, pairs_of, place, sizes_of
 from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables
 from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
@@ -52,7 +52,7 @@ class MarginalSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class JobWorth:
     """What time is worth to each job, float64 [jobs] each: n workers are worth ``weights / (T(n) + offsets_s)``, and
     where n is another number T(n) has so many ``restarts`` in it. An infinite weight: it cannot run."""
 
@@ -78,12 +78,12 @@ class Marginal:
         """Forget the tables."""
         self._nodes = ()
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """GPUs by gain, then nodes, then each job's batch."""
         if seen.nodes != self._nodes:
             self._adopt(seen)
         if not self._tables:
-            return {job.name: Allocation(workers=0) for job in seen.jobs}
+            return {job.name: JobAllocation(workers=0) for job in seen.jobs}
         served = [job for job in seen.jobs if job.most_servers]
         most = tuple(max((getattr(job, name) for job in served), default=0) for name in ("maximum", "most_servers"))
         pair, places = (most[0], most[1]), room_of(seen)
@@ -102,7 +102,7 @@ class Marginal:
             return place_kept(seen.jobs, seen.nodes, counts, servers_of(seen, servers))
         return self._placed(seen, options, chosen, stands)
 
-    def worth(self, seen: Observation, work_s: Floats, soonest_s: Floats) -> Worth:  # noqa: ARG002  for those that learn
+    def worth(self, seen: JobsObservation, work_s: Floats, soonest_s: Floats) -> JobWorth:  # noqa: ARG002  for those that learn
         """By the formula. ``work_s``: work left, seconds on one GPU; ``soonest_s``: until it could be done, with all
         that it could use; float64 [jobs] both, infinite where it cannot run.
         """
@@ -110,12 +110,12 @@ class Marginal:
         age_h = np.maximum(seen.now - np.array([job.submitted for job in seen.jobs]), 0.0) / 3600.0  # clocks differ
         weights = work_s**settings.size_weight * (1.0 + age_h * settings.age_weight)
         count = len(weights)
-        return Worth(weights, np.full(count, settings.offset_s), np.full(count, settings.restart_weight))
+        return JobWorth(weights, np.full(count, settings.offset_s), np.full(count, settings.restart_weight))
 
     def _placed(
-        self, seen: Observation, options: Options, chosen: Sequence[int], stands: Sequence[str | None]
-    ) -> dict[str, Allocation]:
-        found: dict[str, Allocation] = {}
+        self, seen: JobsObservation, options: JobOptions, chosen: Sequence[int], stands: Sequence[str | None]
+    ) -> dict[str, JobAllocation]:
+        found: dict[str, JobAllocation] = {}
         for at, (kind, nodes) in enumerate(self._types.items()):
             wanted = {
                 job.name: int(options.counts[option])
@@ -127,9 +127,9 @@ class Marginal:
             for job in seen.jobs:
                 if job.name in wanted:
                     found[job.name] = self._allocation(job, placements[job.name], kind)
-        return {job.name: found.get(job.name, Allocation(workers=0)) for job in seen.jobs}
+        return {job.name: found.get(job.name, JobAllocation(workers=0)) for job in seen.jobs}
 
-    def _adopt(self, seen: Observation) -> None:
+    def _adopt(self, seen: JobsObservation) -> None:
         """Take another cluster's nodes over."""
         types: dict[str, list[NodeObservation]] = {}
         for node in seen.nodes:
@@ -138,7 +138,7 @@ class Marginal:
         self._nodes, self._costs, self._served = seen.nodes, {}, {}
         self._types = {kind: tuple(nodes) for kind, nodes in types.items()}
         self._tables = {
-            kind: GoodputTables(Observation(now=seen.now, jobs=(), nodes=nodes), sizes_of(nodes))
+            kind: GoodputTables(JobsObservation(now=seen.now, jobs=(), nodes=nodes), sizes_of(nodes))
             for kind, nodes in self._types.items()
         }
 
@@ -183,15 +183,15 @@ class Marginal:
                 needed = max(job.remaining_samples, 1.0) / self._served[key][1]
         return np.where(allowed, needed, np.inf)
 
-    def _allocation(self, job: JobObservation, placement: Mapping[str, int], kind: str) -> Allocation:
+    def _allocation(self, job: JobObservation, placement: Mapping[str, int], kind: str) -> JobAllocation:
         table = self._tables[kind].of(job, kind)
         workers, sizes = sum(placement.values()), self._tables[kind].sizes or ()
         batch = int(table.batch[sizes.index(workers)]) if workers and table is not None and job.batch_range else None
-        return Allocation(workers=workers, placement=placement, batch=batch)
+        return JobAllocation(workers=workers, placement=placement, batch=batch)
 
 
 def _values(
-    seen: Observation, options: Options, left_s: Sequence[Floats], kinds: Sequence[int], worth: Worth
+    seen: JobsObservation, options: JobOptions, left_s: Sequence[Floats], kinds: Sequence[int], worth: JobWorth
 ) -> list[Floats]:
     """float64 [options] of each job: U; 0 for none, and where it cannot run so. ``kinds``: the types they stand on."""
     found: list[Floats] = []

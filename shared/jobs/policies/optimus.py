@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from math import inf
 
-from shared.jobs.observation import Decision, JobObservation, Observation, ServedSpeed
+from shared.jobs.observation import Decision, JobObservation, JobsObservation, ServedSpeed
 from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
 WORKER, SERVER = (1, 0), (0, 1)
@@ -33,7 +33,7 @@ class Optimus:
         """Speeds are asked for anew; nothing is drawn."""
         self._step_s = {}
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """One worker each, then by gain."""
         has: dict[int, Pair] = {}
         for at, step in self.steps(seen):
@@ -43,7 +43,7 @@ class Optimus:
         servers = servers_of(seen, {name: pair[1] for name, pair in pairs.items()})
         return place_kept(seen.jobs, seen.nodes, {name: pair[0] for name, pair in pairs.items()}, servers)
 
-    def steps(self, seen: Observation) -> list[tuple[int, Pair]]:
+    def steps(self, seen: JobsObservation) -> list[tuple[int, Pair]]:
         """In the order in which they are given: which job, and workers and servers more."""
         per_node = max((node.gpus for node in seen.nodes), default=1)
         left = gpus = sum(node.gpus for node in seen.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation
 from shared.jobs.policies.placing import free_of, pack, place_kept
 
 
@@ -14,17 +14,17 @@ class Fifo:
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Starts those at the head of the line for which there is room."""
         free = free_of(seen.nodes, (job.placement for job in seen.jobs))
-        found: dict[str, Allocation] = {}
+        found: dict[str, JobAllocation] = {}
         for job in seen.jobs:
             if job.workers:
                 continue
             placement = pack(free, job.requested)
             if placement is None:
                 break
-            found[job.name] = Allocation(workers=job.requested, placement=placement)
+            found[job.name] = JobAllocation(workers=job.requested, placement=placement)
         return found
 
 
@@ -46,7 +46,7 @@ class Srtf:
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """The shortest that fit, one after the other; a longer one may fill what a shorter one cannot use."""
         per_node = max((node.gpus for node in seen.nodes), default=1)
         left = sum(node.gpus for node in seen.nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 
 Free = dict[str, int]
 """Free GPUs by node, in the order of the nodes."""
@@ -23,12 +23,12 @@ def free_of(nodes: Iterable[NodeObservation], placements: Iterable[Mapping[str, 
     return free
 
 
-def room_of(seen: Observation) -> float:
+def room_of(seen: JobsObservation) -> float:
     """Places for workers and parameter servers together; infinite where servers take no room that counts."""
     return sum(node.places for node in seen.nodes) or inf
 
 
-def servers_of(seen: Observation, servers: Mapping[str, int]) -> dict[str, int]:
+def servers_of(seen: JobsObservation, servers: Mapping[str, int]) -> dict[str, int]:
     """Of these, those of jobs whose number of parameter servers is chosen."""
     return {job.name: servers[job.name] for job in seen.jobs if job.most_servers and job.name in servers}
 
@@ -52,7 +52,7 @@ def place_kept(
     nodes: Iterable[NodeObservation],
     workers: Mapping[str, int],
     servers: Mapping[str, int] | None = None,
-) -> dict[str, Allocation]:
+) -> dict[str, JobAllocation]:
     """Allocations of ``workers`` by job: who keeps its count keeps its place, the rest are packed, smallest first.
 
     Jobs that ``workers`` does not name get none. The counts must fit together. ``servers``: parameter servers, by job
@@ -62,11 +62,13 @@ def place_kept(
     here = list(jobs)
     kept = {job.name: job.placement for job in here if job.workers and workers.get(job.name, 0) == job.workers}
     free = free_of(nodes, kept.values())
-    found: dict[str, Allocation] = {}
+    found: dict[str, JobAllocation] = {}
     for job in sorted(here, key=lambda one: workers.get(one.name, 0)):
         count = workers.get(job.name, 0)
         if job.name in kept:
-            found[job.name] = Allocation(workers=count, placement=kept[job.name], servers=chosen.get(job.name))
+            found[job.name] = JobAllocation(workers=count, placement=kept[job.name], servers=chosen.get(job.name))
         else:
-            found[job.name] = Allocation(workers=count, placement=pack(free, count) or {}, servers=chosen.get(job.name))
+            found[job.name] = JobAllocation(
+                workers=count, placement=pack(free, count) or {}, servers=chosen.get(job.name)
+            )
     return found

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation
 from shared.jobs.policies.goodput import Floats, Goodputs, GoodputTables, best_batch
 from shared.jobs.policies.pollux_search import Problem, States, search
 
@@ -44,7 +44,7 @@ class Pollux:
         self._last: tuple[list[str], tuple[str, ...], States] | None = None
         self._tables: GoodputTables | None = None
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """The fittest allocation found, and each running job's best batch on it."""
         if self._tables is None or not self._tables.fits(seen):
             self._tables = GoodputTables(seen)
@@ -103,8 +103,8 @@ def _worths(jobs: Sequence[JobObservation], tables: Sequence[Goodputs | None], s
     return worths
 
 
-def _allocation(job: JobObservation, table: Goodputs | None, placement: dict[str, int]) -> Allocation:
+def _allocation(job: JobObservation, table: Goodputs | None, placement: dict[str, int]) -> JobAllocation:
     if table is not None and not table.rate[len(placement), sum(placement.values())]:
         placement = {}  # it cannot run so
     batch = best_batch(table, placement) if placement and table is not None and job.batch_range else None
-    return Allocation(workers=sum(placement.values()), placement=placement, batch=batch)
+    return JobAllocation(workers=sum(placement.values()), placement=placement, batch=batch)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.jobs.policies.goodput import Goodputs, GoodputTables
 from shared.jobs.policies.placing import Free
 from shared.jobs.policies.pollux import restart_factor
@@ -52,7 +52,7 @@ class Sia:
         self._tables: dict[str, GoodputTables] = {}
         self._grown: dict[str, int] = {}
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Configurations by the programme, then nodes."""
         types = _by_type(seen.nodes)
         self._grown = {job.name: max(self._grown.get(job.name, 0), job.workers) for job in seen.jobs}
@@ -66,21 +66,21 @@ class Sia:
         placements = place(seen, types, wanted)
         if placements is None:
             return {}
-        found: dict[str, Allocation] = {}
+        found: dict[str, JobAllocation] = {}
         for at, job in enumerate(seen.jobs):
             placement = placements.get(job.name, {})
             batch, workers = None, sum(placement.values())
             if workers and job.batch_range:
                 kind = wanted[job.name].gpu_type
                 batch = int(tables[at, kind].batch[self._sizes(kind).index(workers)])
-            found[job.name] = Allocation(workers=workers, placement=placement, batch=batch)
+            found[job.name] = JobAllocation(workers=workers, placement=placement, batch=batch)
         return found
 
     def _choices(
         self,
         at: int,
         job: JobObservation,
-        seen: Observation,
+        seen: JobsObservation,
         types: Mapping[str, list[NodeObservation]],
         configurations: Sequence[Configuration],
         tables: dict[tuple[int, str], Goodputs],
@@ -107,8 +107,8 @@ class Sia:
             for one, rate in rates.items()
         ]
 
-    def _table(self, name: str, nodes: list[NodeObservation], seen: Observation) -> GoodputTables:
-        part = Observation(now=seen.now, jobs=(), nodes=tuple(nodes))
+    def _table(self, name: str, nodes: list[NodeObservation], seen: JobsObservation) -> GoodputTables:
+        part = JobsObservation(now=seen.now, jobs=(), nodes=tuple(nodes))
         if name not in self._tables or not self._tables[name].fits(part):
             self._tables[name] = GoodputTables(part, [one.gpus for one in configurations_of({name: nodes})])
         return self._tables[name]
@@ -155,7 +155,7 @@ def solve(
 
 
 def place(
-    seen: Observation, types: Mapping[str, list[NodeObservation]], wanted: Mapping[str, Configuration]
+    seen: JobsObservation, types: Mapping[str, list[NodeObservation]], wanted: Mapping[str, Configuration]
 ) -> dict[str, dict[str, int]] | None:
     """Nodes for each configuration; None: they cannot be packed. Who keeps its GPUs keeps its nodes if all fit."""
     jobs = {job.name: job for job in seen.jobs}

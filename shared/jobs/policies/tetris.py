@@ -8,7 +8,7 @@ paper's tasks do.
 
 from __future__ import annotations
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation
 from shared.jobs.policies.orders import remaining_s
 from shared.jobs.policies.placing import free_of, pack
 
@@ -24,14 +24,14 @@ class Tetris:
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Starts the waiting job of the highest score that fits, until none does."""
         free = free_of(seen.nodes, (job.placement for job in seen.jobs))
         total, per_node = sum(node.gpus for node in seen.nodes), max((node.gpus for node in seen.nodes), default=1)
         left = {job.name: remaining_s(job, per_node) for job in seen.jobs}
         most = max((time for time in left.values() if time < float("inf")), default=0.0)
         waiting = [job for job in seen.jobs if not job.workers]
-        found: dict[str, Allocation] = {}
+        found: dict[str, JobAllocation] = {}
 
         def score(job: JobObservation) -> float:
             alignment = (job.requested / total) * (sum(free.values()) / total)
@@ -41,5 +41,5 @@ class Tetris:
         while fitting := [job for job in waiting if job.requested <= sum(free.values())]:
             job = max(fitting, key=score)
             waiting.remove(job)
-            found[job.name] = Allocation(workers=job.requested, placement=pack(free, job.requested))
+            found[job.name] = JobAllocation(workers=job.requested, placement=pack(free, job.requested))
         return found

@@ -7,7 +7,7 @@ A smaller job may run where a larger one before it does not fit. Nobody rises ag
 
 from __future__ import annotations
 
-from shared.jobs.observation import Allocation, Decision, Observation
+from shared.jobs.observation import Decision, JobAllocation, JobsObservation
 from shared.jobs.policies.placing import free_of, pack
 
 THRESHOLD_S = 16 * 3600.0
@@ -27,7 +27,7 @@ class Tiresias:
         """Both queues are empty; nothing is drawn."""
         self._queues = ([], [])
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Who stands far enough in front runs; who keeps running keeps its place."""
         jobs = {job.name: job for job in seen.jobs}
         first, second = ([name for name in queue if name in jobs] for queue in self._queues)
@@ -45,9 +45,9 @@ class Tiresias:
                 runs.append(name)
         stay = {name: jobs[name] for name in runs if jobs[name].workers == jobs[name].requested}
         free = free_of(seen.nodes, (job.placement for job in stay.values()))
-        found = {name: Allocation(workers=0) for name, job in jobs.items() if job.workers and name not in runs}
+        found = {name: JobAllocation(workers=0) for name, job in jobs.items() if job.workers and name not in runs}
         for name in runs:
             if name not in stay:
                 workers = jobs[name].requested
-                found[name] = Allocation(workers=workers, placement=pack(free, workers))
+                found[name] = JobAllocation(workers=workers, placement=pack(free, workers))
         return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.model.gpu import ANY_MODEL, GpuStates
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.policy.frag.fragmentation import Demand, Meeting
+from shared.policy.frag.fragmentation import Meeting, TypicalDemand
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class FragFeatures:
     ``model_share``: float64 ``[models]``, share of all GPUs that nodes of each model code have.
     """
 
-    def __init__(self, demand: Demand, model_share: Floats) -> None:
+    def __init__(self, demand: TypicalDemand, model_share: Floats) -> None:
         self.meeting = Meeting(demand)
         frequency, gpu = demand.frequency, demand.devices * demand.milli / MILLI_PER_DEVICE
         asks = demand.devices > 0
@@ -143,7 +143,7 @@ def model_share(states: GpuStates) -> Floats:
     return result
 
 
-def _model_wanted(demand: Demand, by_gpu: Floats, model_share: Floats) -> Floats:
+def _model_wanted(demand: TypicalDemand, by_gpu: Floats, model_share: Floats) -> Floats:
     """float64 ``[models]``: demand that names a model, over the share of GPUs it may use, summed per model, halved."""
     wanted = np.zeros(len(model_share))
     codes = np.arange(len(model_share))

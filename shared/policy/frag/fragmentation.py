@@ -27,7 +27,7 @@ NEVER = np.int64(1 << 40)
 Floats = NDArray[np.float64]
 
 
-class Demand(Struct, frozen=True):
+class TypicalDemand(Struct, frozen=True):
     """Typical pods, most frequent first: int64 ``[typical]`` each; ``frequency`` float64, sums to 1."""
 
     cpu: Ints
@@ -40,7 +40,7 @@ class Demand(Struct, frozen=True):
         return len(self.cpu)
 
 
-def typical_demand(classes: Sequence[GpuRequest], counts: Ints) -> Demand:
+def typical_demand(classes: Sequence[GpuRequest], counts: Ints) -> TypicalDemand:
     """The typical pods among ``counts`` pods of each class; equal counts in order of their amounts.
 
     ``ValueError`` when no pod is counted.
@@ -59,7 +59,7 @@ def typical_demand(classes: Sequence[GpuRequest], counts: Ints) -> Demand:
     return demand_of([(GpuRequest(cpu, 0, *asked), count) for (cpu, *asked), count in ranked[:kept]])
 
 
-def demand_of(typical: Sequence[tuple[GpuRequest, int]]) -> Demand:
+def demand_of(typical: Sequence[tuple[GpuRequest, int]]) -> TypicalDemand:
     """Of typical pods, and how many there were of each; of equal ones they are added up, where the first stands."""
     pods: dict[tuple[int, int, int, int], int] = {}
     for request, count in typical:
@@ -68,7 +68,7 @@ def demand_of(typical: Sequence[tuple[GpuRequest, int]]) -> Demand:
     table = np.array(list(pods), np.int64).reshape(-1, 4)
     cpu, devices, milli, models = (np.ascontiguousarray(column) for column in table.T)
     number = np.array(list(pods.values()), np.float64)
-    return Demand(cpu, devices, milli, models, number / number.sum())
+    return TypicalDemand(cpu, devices, milli, models, number / number.sum())
 
 
 class Usable(Struct, frozen=True):
@@ -86,7 +86,7 @@ class Usable(Struct, frozen=True):
 class Meeting:
     """Meets node states with one demand; what depends on the demand alone is prepared once."""
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: TypicalDemand) -> None:
         self.demand = demand
         self.asks_gpu = demand.devices > 0
         self._millis, self._milli_of = np.unique(demand.milli, return_inverse=True)

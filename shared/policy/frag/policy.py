@@ -33,7 +33,7 @@ from shared.model.gpu import MAX_MODELS, GpuRequest, GpuStates, Ints, options
 from shared.model.gpu_shares import DEFAULT, GpuShares
 from shared.model.resources import CPU, MEMORY
 from shared.policy.frag.features import FEATURES, model_share
-from shared.policy.frag.fragmentation import Demand, demand_of, typical_demand
+from shared.policy.frag.fragmentation import TypicalDemand, demand_of, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
 from shared.policy.frag.value import NAME, CostNet, check_weights, steps
 from shared.policy.frag.view import MIB, GpuView, asked_of, mask_of, model_codes, models_named, zone_state
@@ -301,7 +301,7 @@ class GpuPolicy:
         counts = dict(self._counts) or {GpuRequest(0, 0, 0, 0): 1}
         self._scorer = self._make(typical_demand(list(counts), np.array(list(counts.values()), np.int64)))
 
-    def _make(self, demand: Demand) -> Scorer:
+    def _make(self, demand: TypicalDemand) -> Scorer:
         if self._weights is not None and self.placed_by != FGD:
             return Frag(self._weights, demand, self._model_share(), fullest_only=True)
         return Fgd(demand, fullest_only=True) if self.placed_by == FGD else BestFit()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest, options
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.policy.frag.fragmentation import Demand, Meeting
+from shared.policy.frag.fragmentation import Meeting, TypicalDemand
 from shared.policy.frag.value import CostNet, steps
 from shared.policy.weights import WeightsFile
 
@@ -41,7 +41,7 @@ class Fgd:
 
     random_ties = False
 
-    def __init__(self, demand: Demand, *, rounded: bool = True, fullest_only: bool = False) -> None:
+    def __init__(self, demand: TypicalDemand, *, rounded: bool = True, fullest_only: bool = False) -> None:
         self._meeting = Meeting(demand)
         self._rounded = rounded
         self._fullest_only = fullest_only
@@ -60,7 +60,7 @@ class Frag:
     random_ties = False
 
     def __init__(
-        self, weights: WeightsFile, demand: Demand, model_share: Floats, *, fullest_only: bool = False
+        self, weights: WeightsFile, demand: TypicalDemand, model_share: Floats, *, fullest_only: bool = False
     ) -> None:
         self.net = CostNet(weights, demand, model_share)
         self._fullest_only = fullest_only

@@ -25,7 +25,7 @@ from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, options
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.policy.frag.features import FEATURES, SCALE, FragFeatures
-from shared.policy.frag.fragmentation import Demand
+from shared.policy.frag.fragmentation import TypicalDemand
 from shared.policy.networks import mlp, mlp_shapes
 from shared.policy.weights import Shapes, WeightsFile, inputs_fault
 
@@ -49,7 +49,7 @@ class CostNet:
     """The cost of node states under one demand, by the arrays of a weights file; ``UNPRICED``: the waste alone."""
 
     def __init__(
-        self, weights: WeightsFile, demand: Demand, model_share: Floats, prices: tuple[float, float] = PRICES
+        self, weights: WeightsFile, demand: TypicalDemand, model_share: Floats, prices: tuple[float, float] = PRICES
     ) -> None:
         check_weights(weights)
         self.features = FragFeatures(demand, model_share)

@@ -42,7 +42,7 @@ class MixtureInvalid(ConfigError):
     code = "mixture_invalid"
 
 
-class Expression(Struct, frozen=True, forbid_unknown_fields=True):
+class MemberExpression(Struct, frozen=True, forbid_unknown_fields=True):
     """As in a Kubernetes label selector."""
 
     key: str
@@ -54,7 +54,7 @@ class Selector(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Which pods a class is of, by their labels ``policy.conclave.io/...``; all of it must hold."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[Expression, ...] = ()
+    match_expressions: tuple[MemberExpression, ...] = ()
 
 
 class ClassRule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +76,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scales: dict[str, tuple[float, float]] = {}
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class MixtureMember(Struct, frozen=True, kw_only=True):
     """A member as the card has it. ``low``, ``high``: usual scores; equal where it says its bounds itself. ``card``: of
     its weights, empty for a heuristic."""
 
@@ -91,11 +91,11 @@ class Member(Struct, frozen=True, kw_only=True):
 class MixtureCard(Struct, frozen=True, kw_only=True):
     """A mixture but for its weights: what stands in the card of its file."""
 
-    members: tuple[Member, ...]
+    members: tuple[MixtureMember, ...]
     classes: tuple[ClassRule, ...] = ()
 
 
-class Given(NamedTuple):
+class PossibleMember(NamedTuple):
     """A policy that may be a member. ``bounded``: it says the bounds of its scores itself; ``scale``: of its usual
     scores, None: nobody knows; ``weights``: of a learned one."""
 
@@ -109,7 +109,7 @@ class Mixture:
     """``members`` and the ``weights`` float64 ``[1 + classes, members]`` of each class; ``files``: of learned ones."""
 
     def __init__(
-        self, members: Sequence[Member], classes: Sequence[ClassRule], weights: Floats,
+        self, members: Sequence[MixtureMember], classes: Sequence[ClassRule], weights: Floats,
         files: Mapping[str, WeightsFile],
     ) -> None:  # fmt: skip
         self.members = tuple(members)
@@ -165,7 +165,7 @@ def read_definition(document: Mapping[str, Any], source: str) -> Definition:
         raise MixtureInvalid(f"{source}: {error}; docs/policies/hybrid.md has the fields") from None
 
 
-def mixture_of(definition: Definition, known: Mapping[str, Given]) -> Mixture:
+def mixture_of(definition: Definition, known: Mapping[str, PossibleMember]) -> Mixture:
     """The mixture that a definition asks for, of policies that are ``known``. Raises ``MixtureInvalid``."""
     named = [("policies", definition.policies)]
     for place, rule in enumerate(definition.by_class):
@@ -243,7 +243,7 @@ def selector_of(selector: Selector) -> LabelSelector:
     return canonical(asked)
 
 
-def _file_of(file: WeightsFile, place: int, member: Member) -> WeightsFile:
+def _file_of(file: WeightsFile, place: int, member: MixtureMember) -> WeightsFile:
     try:
         card = msgspec.convert(member.card, Card)
     except msgspec.ValidationError as error:
@@ -255,7 +255,7 @@ def _file_of(file: WeightsFile, place: int, member: Member) -> WeightsFile:
     return WeightsFile(own, card)
 
 
-def _member(name: str, given: Given, definition: Definition) -> Member:
+def _member(name: str, given: PossibleMember, definition: Definition) -> MixtureMember:
     low, high = 0.0, 0.0
     if name in definition.scales:
         low, high = definition.scales[name]
@@ -268,7 +268,7 @@ def _member(name: str, given: Given, definition: Definition) -> Member:
         low, high = given.scale
     card = {} if given.weights is None else msgspec.to_builtins(given.weights.card)
     role = definition.roles.get(name, "advises")
-    return Member(policy=name, version=given.version, role=role, low=low, high=high, card=card)
+    return MixtureMember(policy=name, version=given.version, role=role, low=low, high=high, card=card)
 
 
 def _check_scale(field: str, low: float, high: float, *, bounded: bool) -> None:

@@ -28,7 +28,7 @@ from shared.errors import ConfigError
 from shared.model.constraints import Norms
 from shared.policy.guard import judged
 from shared.policy.heuristics import KubeDefault, telling
-from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
+from shared.policy.hybrid.mixture import NAME, Floats, Mixture, MixtureMember
 from shared.policy.observation import (
     Need,
     Needs,
@@ -54,7 +54,7 @@ MEMBER = GuardLimits(deadline_s=0.025, patience=3, rest=100, late_stands=False)
 """Half the deadline of the whole, so that one slow member rests before all of the mixture does."""
 
 
-class Part(Struct, frozen=True):
+class WeighedMember(Struct, frozen=True):
     """A member's part in one decision. ``weight``: its share in it, 0 where it was left out; ``raw`` and ``score`` (on
     0..100) float64 ``[candidates]``, None where it was not asked or failed; ``refuses``: nodes that it refuses."""
 
@@ -135,7 +135,7 @@ class Hybrid:
         return Verdicts(told.score * telling(observation.norms), told.accept, basis)
 
     @staticmethod
-    def sum_of(parts: Sequence[Part], candidates: int) -> Total:
+    def sum_of(parts: Sequence[WeighedMember], candidates: int) -> Total:
         """What the parts come to."""
         score = np.zeros(candidates)
         accept: BoolArray | None = None
@@ -146,37 +146,39 @@ class Hybrid:
                 accept = ~part.refuses if accept is None else accept & ~part.refuses
         return Total(score, accept)
 
-    def parts(self, observation: Observation, rng: Rng) -> tuple[str, list[Part]]:
+    def parts(self, observation: Observation, rng: Rng) -> tuple[str, list[WeighedMember]]:
         """(class of the pod, each member's part), to explain a decision; the same as ``decide`` adds up."""
         row = self.mixture.class_of(observation.pod_class)
         return self.mixture.class_name(row), self._ask(observation, rng)
 
-    def _ask(self, observation: Observation, rng: Rng) -> list[Part]:
+    def _ask(self, observation: Observation, rng: Rng) -> list[WeighedMember]:
         weights = self.mixture.weights[self.mixture.class_of(observation.pod_class)]
         found = [self._part(place, float(weight), observation, rng) for place, weight in enumerate(weights)]
         heard = sum(part.weight for part in found if part.score is not None)
         return [
-            Part(part.policy, part.role, part.weight / heard, part.raw, part.score, part.refuses)
+            WeighedMember(part.policy, part.role, part.weight / heard, part.raw, part.score, part.refuses)
             if part.score is not None and heard > 0
-            else Part(part.policy, part.role, 0.0, None, None, part.refuses, part.failure)
+            else WeighedMember(part.policy, part.role, 0.0, None, None, part.refuses, part.failure)
             for part in found
         ]
 
-    def _part(self, place: int, weight: float, observation: Observation, rng: Rng) -> Part:
+    def _part(self, place: int, weight: float, observation: Observation, rng: Rng) -> WeighedMember:
         told, policy, guard = self.mixture.members[place], self.members[place], self._guards[place]
-        nothing = Part(told.policy, told.role, weight, None, None, None)
+        nothing = WeighedMember(told.policy, told.role, weight, None, None, None)
         if weight == 0.0 and told.role != "decides":
             return nothing
         verdicts = guard.ask(observation, rng)
         if verdicts is None:
-            return Part(told.policy, told.role, weight, None, None, None, guard.failure or "rests")
+            return WeighedMember(told.policy, told.role, weight, None, None, None, guard.failure or "rests")
         raw = np.asarray(verdicts.score, np.float64)
         refuses = None if verdicts.accept is None else ~verdicts.accept
         if weight == 0.0:
-            return Part(told.policy, told.role, 0.0, None, None, refuses)
-        return Part(told.policy, told.role, weight, raw, self._on_scale(told, policy, raw, observation.norms), refuses)
+            return WeighedMember(told.policy, told.role, 0.0, None, None, refuses)
+        return WeighedMember(
+            told.policy, told.role, weight, raw, self._on_scale(told, policy, raw, observation.norms), refuses
+        )
 
-    def _on_scale(self, told: Member, policy: Policy, raw: Floats, norms: Norms) -> Floats:
+    def _on_scale(self, told: MixtureMember, policy: Policy, raw: Floats, norms: Norms) -> Floats:
         if told.low < told.high:
             return scaled(raw, told.low, told.high)
         low, high = policy.bounds_of(norms) if isinstance(policy, KubeDefault) else bounds_of(policy) or (0.0, FULL)

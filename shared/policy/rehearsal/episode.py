@@ -39,7 +39,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class RehearsedEpisode:
     """What happened, pod by pod in the order of submission.
 
     ``row``: int64, row of the pod list; ``node``: int64, index in the node list, ``NO_NODE`` where none had room;
@@ -90,7 +90,7 @@ def run_episode(
     *,
     measure: Callable[[GpuStates], Floats] | None = None,
     tick: Callable[[], None] = lambda: None,
-) -> Episode:
+) -> RehearsedEpisode:
     """Submit the pods of ``seed`` and place each by ``scorer``; None: node and device at random.
 
     ``measure``: fragment of node states at the end. ``tick``: called now and then, for progress or to stop by raising.
@@ -121,7 +121,7 @@ def run_episode(
         allocated[number] = cluster.allocated
     fragment = float(measure(cluster.states).sum()) if measure is not None else float("nan")
     arrived = np.cumsum(pods.gpu[rows])
-    return Episode(seed, rows, chosen, tuple(used), allocated, arrived, cluster.capacity, fragment)
+    return RehearsedEpisode(seed, rows, chosen, tuple(used), allocated, arrived, cluster.capacity, fragment)
 
 
 def _any(

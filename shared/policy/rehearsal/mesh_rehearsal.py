@@ -11,8 +11,8 @@ import numpy as np
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, Ints
 from shared.policy.frag.fragmentation import typical_demand
-from shared.policy.rehearsal.rehearsal import Trace, rehearse
-from shared.policy.rehearsal.situation import Order, Situation, Verdict
+from shared.policy.rehearsal.rehearsal import RehearsalTrace, rehearse
+from shared.policy.rehearsal.situation import RehearsalOrder, RehearsalVerdict, Situation
 from shared.policy.rehearsal.submission import DEMAND, GpuNodes, GpuPods, empty_states
 from shared.policy.weights import decode
 
@@ -21,16 +21,16 @@ MOST_NODES, MOST_PODS, MOST_SUBMITTED = 2_400, 20_000, 60_000
 some 15 s of a core for each of the four episodes or more."""
 
 
-def verdict_on(order: Order) -> Verdict:
+def verdict_on(order: RehearsalOrder) -> RehearsalVerdict:
     """Play it; whatever keeps it from being played is the verdict's problem."""
     try:
         found = rehearse(trace_of(order.situation), decode(order.weights, policy=order.policy))
     except (ConfigError, ArithmeticError, LookupError, ValueError) as error:
-        return Verdict(problem=f"{error}"[:500] or repr(error))
-    return Verdict(found.policy, found.told())
+        return RehearsalVerdict(problem=f"{error}"[:500] or repr(error))
+    return RehearsalVerdict(found.policy, found.told())
 
 
-def trace_of(situation: Situation) -> Trace:
+def trace_of(situation: Situation) -> RehearsalTrace:
     """The experiment: these pods in any order onto these nodes. ``ConfigError``: it would be no experiment."""
     if not situation.gpus:
         raise ConfigError("rehearsal: no node has a GPU")
@@ -48,7 +48,7 @@ def trace_of(situation: Situation) -> Trace:
             f"rehearsal: {needed:.0f} such pods would ask for 130 % of the GPUs, at most {MOST_SUBMITTED} are tried:"
             " they ask for too little beside so many GPUs"
         )
-    return Trace(nodes, pods, typical_demand(classes, pods.counts))
+    return RehearsalTrace(nodes, pods, typical_demand(classes, pods.counts))
 
 
 def _repeated(counts: list[int]) -> Ints:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.policy.frag.features import model_share
-from shared.policy.frag.fragmentation import Demand, Meeting
+from shared.policy.frag.fragmentation import Meeting, TypicalDemand
 from shared.policy.frag.scorers import Fgd, Frag
 from shared.policy.frag.value import NAME as FRAG
-from shared.policy.rehearsal.episode import Episode, Scorer, run_episode
+from shared.policy.rehearsal.episode import RehearsedEpisode, Scorer, run_episode
 from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 from shared.policy.weights import WeightsFile
 
@@ -36,12 +36,12 @@ where both are alike nothing is lost by FGD."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RehearsalTrace:
     """A node list, a pod list, and the demand that the pod list shows."""
 
     nodes: GpuNodes
     pods: GpuPods
-    demand: Demand
+    demand: TypicalDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Rehearsal:
         )
 
 
-def rehearse(trace: Trace, weights: WeightsFile, *, tick: Callable[[], None] = lambda: None) -> Rehearsal:
+def rehearse(trace: RehearsalTrace, weights: WeightsFile, *, tick: Callable[[], None] = lambda: None) -> Rehearsal:
     """Play ``trace`` by both on some orders. ``tick``: called now and then, for progress or to stop by raising."""
     played = min(MOST, max(FEWEST, -(-NODES // len(trace.nodes.names))))
     gains = np.zeros(2)
@@ -78,12 +78,14 @@ def rehearse(trace: Trace, weights: WeightsFile, *, tick: Callable[[], None] = l
     return Rehearsal(late, early, played)
 
 
-def by_value(trace: Trace, weights: WeightsFile) -> Frag:
+def by_value(trace: RehearsalTrace, weights: WeightsFile) -> Frag:
     """The learned value, told the demand and the nodes of ``trace``."""
     return Frag(weights, trace.demand, model_share(trace.nodes.states))
 
 
-def play(trace: Trace, scorer: Scorer | None, seed: int, *, tick: Callable[[], None] = lambda: None) -> Episode:
+def play(
+    trace: RehearsalTrace, scorer: Scorer | None, seed: int, *, tick: Callable[[], None] = lambda: None
+) -> RehearsedEpisode:
     """One episode of ``scorer`` on ``trace``; None places at random."""
     measure = Meeting(trace.demand).fragment
     return run_episode(trace.nodes, trace.pods, scorer, seed, measure=measure, tick=tick)

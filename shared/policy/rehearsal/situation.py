@@ -36,7 +36,7 @@ class NodeKind(msgspec.Struct, frozen=True):
     model: int
 
 
-class Ask(msgspec.Struct, frozen=True):
+class GpuAsk(msgspec.Struct, frozen=True):
     """What pods ask for, as ``GpuRequest``."""
 
     cpu: int
@@ -50,7 +50,7 @@ class Situation(msgspec.Struct, frozen=True):
     """How many nodes and pods of each kind there are."""
 
     nodes: tuple[tuple[NodeKind, int], ...]
-    pods: tuple[tuple[Ask, int], ...]
+    pods: tuple[tuple[GpuAsk, int], ...]
 
     @property
     def gpu_pods(self) -> int:
@@ -92,13 +92,13 @@ def nodes_of(table: NodeTable, shares: GpuShares) -> tuple[tuple[NodeKind, int],
     return tuple(nodes.items())
 
 
-def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]], shares: GpuShares) -> Counter[Ask]:
+def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]], shares: GpuShares) -> Counter[GpuAsk]:
     """What so many pods of each class ask for, on the nodes of ``table``."""
     models = _models(table)
-    asked: Counter[Ask] = Counter()
+    asked: Counter[GpuAsk] = Counter()
     for pod_class, count in pods:
         request = request_of(pod_class, models, shares)
-        asked[Ask(request.cpu, request.memory, request.devices, request.milli, request.models)] += count
+        asked[GpuAsk(request.cpu, request.memory, request.devices, request.milli, request.models)] += count
     return asked
 
 
@@ -116,7 +116,7 @@ def _distance(mine: tuple[tuple[K, int], ...], others: tuple[tuple[K, int], ...]
     return sum(abs(a.get(key, 0) / total_a - b.get(key, 0) / total_b) for key in keys) / 2
 
 
-class Order(msgspec.Struct, frozen=True):
+class RehearsalOrder(msgspec.Struct, frozen=True):
     """What is rehearsed: the learned ``policy`` with these ``weights`` (bytes of a file), in this situation."""
 
     policy: str
@@ -124,7 +124,7 @@ class Order(msgspec.Struct, frozen=True):
     situation: Situation
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RehearsalVerdict(msgspec.Struct, frozen=True):
     """``places``: which policy is to place, and ``told``, why; or the ``problem`` that kept it from being found."""
 
     places: str = ""

@@ -58,7 +58,7 @@ _COMPARE: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
-class Expression:
+class RewardExpression:
     """An expression that was checked. ``names``: the features it reads."""
 
     def __init__(self, text: str, features: Collection[str], *, field: str = "reward") -> None:

@@ -21,29 +21,29 @@ MOST_AGE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class RewardSignal:
     """``query``: in Prometheus' language, worth one number."""
 
     name: str
     query: str
 
 
-def parse_signals(given: Sequence[str], taken: Sequence[str]) -> tuple[Signal, ...]:
+def parse_signals(given: Sequence[str], taken: Sequence[str]) -> tuple[RewardSignal, ...]:
     """Signals given as NAME=QUERY; ``taken``: names of features. Raises ``RewardInvalid`` naming what is wrong."""
-    found: dict[str, Signal] = {}
+    found: dict[str, RewardSignal] = {}
     for text in given:
         name, separator, query = (part.strip() for part in text.partition("="))
         if not separator or not query or NAME.fullmatch(name) is None:
             raise RewardInvalid(f"signal: {text[:64]!r} is no NAME=QUERY; write price=avg(energy_price)")
         if name in found or name in taken or name in FUNCTIONS:
             raise RewardInvalid(f"signal {name}: the name is taken; choose another")
-        found[name] = Signal(name, query)
+        found[name] = RewardSignal(name, query)
     if len(found) > MOST_SIGNALS:
         raise RewardInvalid(f"signal: {len(found)} are more than {MOST_SIGNALS}; leave some out")
     return tuple(found.values())
 
 
-class Signals:
+class RewardSignals:
     """The last good values by name, and how old they are. ``missed``: readings that could not be used."""
 
     def __init__(self, names: Sequence[str] = (), *, most_age_s: float = MOST_AGE_S) -> None:

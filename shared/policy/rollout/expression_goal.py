@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
-from shared.policy.rewards.expression import Expression
+from shared.policy.rewards.expression import RewardExpression
 from shared.policy.rollout.costs import Costs
-from shared.policy.rollout.room import Room
+from shared.policy.rollout.room import RoomMeasure
 from shared.policy.usage.load import node_load
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
@@ -42,10 +42,10 @@ class ExpressionGoal:
 
     def __init__(self, text: str) -> None:
         """``text``: after the prefix. Raises ``RewardInvalid``, which names the column."""
-        self._worth = Expression(text, FEATURES, field="goal")
+        self._worth = RewardExpression(text, FEATURES, field="goal")
         self._read = self._worth.names
 
-    def __call__(self, table: NodeTable, pod_class: PodClass, rows: IntArray, room: Room) -> Costs:
+    def __call__(self, table: NodeTable, pod_class: PodClass, rows: IntArray, room: RoomMeasure) -> Costs:
         """Minus the worth of each row. Raises ``RewardFailed``: it has no finite value on one of them."""
         load, latency = node_load(table, rows, room.load_parts), table.latency_to(pod_class.latency_target, rows)
         pods = table.requested[PODS_COLUMN]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.decide.stages import Verdict
+from shared.decide.stages import WindowVerdict
 from shared.policy.domain import PLACEMENT
 from shared.policy.rollout.outcome import CARD, NEUTRAL
 
@@ -83,7 +83,7 @@ class Kpi:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RolloutWindow:
     """``samples``: decisions that both were asked about; ``agreed``: on which they chose the same node. ``goal``: by
     which both values are measured; ``error``: standard error of their difference over the samples. ``before``: what
     the active policy did in its last window with placements enough, where it has too few in this one; ``hot``: share of
@@ -103,7 +103,7 @@ class Window:
     theirs_hot: float | None = None
 
 
-def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
+def judge(window: RolloutWindow, settings: RolloutSettings) -> tuple[WindowVerdict, str]:
     """The verdict, and in what the candidate was worse than the active policy; "" when in nothing.
 
     Unsure: worse in value, by no more than chance explains; or pods bear more than at another time, which has other
@@ -112,15 +112,15 @@ def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
     behind = theirs.value - settings.margin * abs(theirs.value) - mine.value
     told = f"value {mine.value:.4g} against {theirs.value:.4g} by the goal {window.goal}"
     if not behind <= settings.noise * window.error:  # also when it is NaN
-        return Verdict.BAD, told
+        return WindowVerdict.BAD, told
     if reason := _harm(window, settings):
-        return Verdict.BAD, reason
+        return WindowVerdict.BAD, reason
     if behind <= 0:
         told = _suspected(window, settings)
-    return (Verdict.UNSURE, told) if told else (Verdict.GOOD, "")
+    return (WindowVerdict.UNSURE, told) if told else (WindowVerdict.GOOD, "")
 
 
-def _harm(window: Window, settings: RolloutSettings) -> str:
+def _harm(window: RolloutWindow, settings: RolloutSettings) -> str:
     """What the candidate does worse that is no matter of taste."""
     mine, theirs, margin = window.candidate, window.active, settings.margin
     for name, part, whole, their_part, their_whole in (
@@ -155,7 +155,7 @@ def _pods_harmed(mine: Kpi, theirs: Kpi, settings: RolloutSettings) -> str:
     return ""
 
 
-def _suspected(window: Window, settings: RolloutSettings) -> str:
+def _suspected(window: RolloutWindow, settings: RolloutSettings) -> str:
     """What pods bear more than before the candidate: by it, or by the hour and what came meanwhile."""
     mine, before = window.candidate, window.before
     if window.active.placements >= settings.min_share_of:

@@ -28,10 +28,10 @@ from shared.policy.rewards.expression import RewardInvalid
 from shared.policy.rollout import costs
 from shared.policy.rollout.costs import Costs
 from shared.policy.rollout.expression_goal import PREFIX, ExpressionGoal
-from shared.policy.rollout.room import Room
+from shared.policy.rollout.room import RoomMeasure
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
-Goal = Callable[[NodeTable, PodClass, IntArray, Room], Costs]
+Goal = Callable[[NodeTable, PodClass, IntArray, RoomMeasure], Costs]
 """(table, class, feasible rows, room) to the cost of each row, lower is better."""
 
 NEUTRAL = "neutral"

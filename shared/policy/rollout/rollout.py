@@ -10,7 +10,7 @@ An operator promotes, step by step; with the promotion ``auto`` 3 good windows d
 active on the same decisions. Worse than the active by more than ``margin`` in any of value, fallbacks, rejected
 placements, or too slow: a bad window; worse in value by no more than chance explains, or worse only than at another
 time: an unsure one, which neither promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest)
-needs no window. Every change is one ``Change`` with a reason, to be written by compare-and-swap.
+needs no window. Every change is one ``PointerChange`` with a reason, to be written by compare-and-swap.
 
 The steps and their rules (R1 to R5) are those of ``shared/decide/stages.py``. Here R1: the active policy changes only
 to the candidate at 100 %, to the previous one, or by an operator; R3: windows count for one (candidate, stage, percent,
@@ -32,7 +32,7 @@ from shared.decide.stages import RolloutStep, Stage, WindowRow, forced, next_ste
 from shared.errors import ConfigError
 from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy
-from shared.policy.rollout.judging import Promotion, RolloutSettings, Window, judge
+from shared.policy.rollout.judging import Promotion, RolloutSettings, RolloutWindow, judge
 from shared.policy.rollout.outcome import CARD, NEUTRAL, known_goal
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
@@ -53,7 +53,7 @@ AUTOMATIC = "rollout"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PointerChange:
     """A pointer to write in place of ``before``."""
 
     before: PolicyPointer
@@ -65,7 +65,7 @@ def first_pointer(active: PolicyRef, *, number: int = 0) -> PolicyPointer:
     return PolicyPointer(active=active, number=number)
 
 
-def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = "") -> Change:
+def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = "") -> PointerChange:
     """A new candidate, in place of one that has not come beyond shadow; ``made_for``: the goal that it is for.
     ``ConfigError``: one is in the canary."""
     if pointer.stage == Stage.CANARY and pointer.candidate is not None:
@@ -82,7 +82,7 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = 
 
 def to_stage(
     pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str, forced: bool = False
-) -> Change:
+) -> PointerChange:
     """Move the candidate; ``forced``: without the windows that would speak for it. ``ConfigError``: there is none, or
     the percentage does not belong to the stage."""
     if pointer.candidate is None:
@@ -100,7 +100,7 @@ def to_stage(
 def promote(
     pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str,
     lacking: str = "", force: bool = False,
-) -> Change:  # fmt: skip
+) -> PointerChange:  # fmt: skip
     """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
     default the next step's. ``lacking``: what it lacks of windows that speak for it; then it is refused, or, with
     ``force``, recorded as forced. To shadow, where windows begin, it needs none.
@@ -126,7 +126,7 @@ def deciding_goal(pointer: PolicyPointer, settings: RolloutSettings) -> str:
     return goal if known_goal(goal) else NEUTRAL
 
 
-def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
+def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> PointerChange:
     """Withdraw the candidate; where there is none, the previous policy decides again.
 
     ``ConfigError``: neither a candidate nor a previous policy, and the built-in heuristic decides already.
@@ -136,7 +136,7 @@ def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
     return _dethrone(pointer, reason, by)
 
 
-def rehearse(pointer: PolicyPointer, found: Sequence[Rehearsed], *, reason: str, by: str) -> Change:
+def rehearse(pointer: PolicyPointer, found: Sequence[Rehearsed], *, reason: str, by: str) -> PointerChange:
     """What rehearsals say from now on, of all policies that the pointer names; no policy changes."""
     return _change(pointer, reason, by, rehearsed=tuple(found))
 
@@ -198,7 +198,7 @@ class PointerRollout:
         """Whether good windows promote."""
         return promotion_of(self.pointer, self.settings) is Promotion.AUTO
 
-    def closed(self, window: Window) -> Change | None:
+    def closed(self, window: RolloutWindow) -> PointerChange | None:
         """A window has ended."""
         if not self.windows_wanted() or window.samples < self.settings.min_samples:
             return None
@@ -212,7 +212,7 @@ class PointerRollout:
             return None
         return to_stage(self.pointer, *step, reason=f"{row.good} windows not worse", by=self.by)
 
-    def failed(self, failures: Iterable[tuple[PolicyRef, Failure]], *, others: bool = False) -> Change | None:
+    def failed(self, failures: Iterable[tuple[PolicyRef, Failure]], *, others: bool = False) -> PointerChange | None:
         """Policies failed at agents; a hard failure takes the policy away at once. ``others``: agents judge by the
         active policy that have not refused to load it: amid an upgrade it stays, and who cannot load it goes on by
         what it has. Once nobody can, it is taken away, so that what the pointer names is what decides."""
@@ -239,7 +239,7 @@ def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
     return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.made_for, pointer.rehearsed
 
 
-def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
+def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> PointerChange:
     """The previous policy decides again; the built-in heuristic where there is none. A candidate goes too: it was
     compared with what is gone."""
     successor = pointer.previous or BUILT_IN
@@ -250,11 +250,11 @@ def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
     return _change(pointer, reason, by, active=successor, previous=None, candidate=None, stage=Stage.ACTIVE, percent=0)
 
 
-def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> Change:
+def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> PointerChange:
     fields = {"forced": False, **fields}
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
         after = msgspec.structs.replace(after, promotion="", goal="", made_for="", proposed_by="")
     named = [ref.sha256 for ref in (after.active, after.candidate) if ref is not None]
     after = msgspec.structs.replace(after, rehearsed=tuple(one for one in after.rehearsed if one.sha256 in named))
-    return Change(pointer, after)
+    return PointerChange(pointer, after)

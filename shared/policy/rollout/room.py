@@ -67,7 +67,7 @@ class Arrivals:
         return [(requests, count / covered) for requests, count in kept]
 
 
-class Room:
+class RoomMeasure:
     """One measure: typical pods against the cluster as it was when this was made. Without any, the pod that is to be
     placed is the typical one. ``power``: what its nodes draw, ``load_parts``: of what their load is the mean, for the
     goals that ask."""
@@ -82,11 +82,11 @@ class Room:
         self._table = table
 
     @cached_property
-    def _gpus(self) -> Room:
+    def _gpus(self) -> RoomMeasure:
         """Of the typical pods that ask for GPUs."""
         asking = [(requests, share) for requests, share in self.typical if dict(requests).get(GPU_MILLI)]
         total = sum(share for _, share in asking)
-        return Room(self._table, [(requests, share / total) for requests, share in asking])
+        return RoomMeasure(self._table, [(requests, share / total) for requests, share in asking])
 
     def gpus_taken(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Floats:
         """The same of the typical pods that ask for GPUs alone: what it makes of GPUs that they could use."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shared.policy.usage.class_usage import PARTS, FloatArray
-from shared.policy.usage.node_use import VIEWS, NodeUse
+from shared.policy.usage.node_use import VIEWS, NodeUseEstimate
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, NodeView, PodView, node_view
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
@@ -95,7 +95,7 @@ def _view(packed: FloatArray) -> NodeView:
     """The view that was packed."""
     parts = packed[:KNOWN].reshape(len(VIEWS), PARTS, -1).transpose(2, 0, 1)
     (known, pods, delay_ms), rest = packed[KNOWN : KNOWN + 3], packed[KNOWN + 3 :]
-    use = NodeUse(parts, known > 0, pods.astype(np.int64), delay_ms, rest[:PARTS].T)
+    use = NodeUseEstimate(parts, known > 0, pods.astype(np.int64), delay_ms, rest[:PARTS].T)
     rest = rest[PARTS:]
     return NodeView(use, rest[:2].T, rest[2], rest[3], rest[4:].T)
 

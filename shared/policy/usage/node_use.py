@@ -15,7 +15,7 @@ VIEWS = ("now", "modelled", "young", "younger")
 pods alone, free of a sample's noise; of pods younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
 
 
-class NodeUse(Struct, frozen=True):
+class NodeUseEstimate(Struct, frozen=True):
     """One moment's estimate for some nodes.
 
     ``parts`` float64 [nodes, len(VIEWS), PARTS]: shares of each node's limits; ``known`` bool [nodes]: whether there is
@@ -30,7 +30,7 @@ class NodeUse(Struct, frozen=True):
     scale: FloatArray
 
 
-class Measured(Struct, frozen=True):
+class NodeMeasurement(Struct, frozen=True):
     """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
     reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not;
     ``unmeasured``: bit i is set where part i was not measured: its share says nothing; ``newest_s``: when the newest
@@ -45,9 +45,9 @@ class Measured(Struct, frozen=True):
     newest_s: float | None = None
 
 
-def nothing(nodes: int) -> NodeUse:
+def nothing(nodes: int) -> NodeUseEstimate:
     """Of nodes that nobody has heard of."""
-    return NodeUse(
+    return NodeUseEstimate(
         np.zeros((nodes, len(VIEWS), PARTS)), np.zeros(nodes, np.bool_), np.zeros(nodes, np.int64), np.zeros(nodes),
         np.ones((nodes, PARTS)),
     )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.policy.usage.class_usage import BASE, OTHER, PARTS, ClassUsage, FloatArray
-from shared.policy.usage.node_use import VIEWS, Measured, NodeUse, nothing
+from shared.policy.usage.node_use import VIEWS, NodeMeasurement, NodeUseEstimate, nothing
 from shared.policy.usage.sample_means import SampleMeans
 
 YOUNG_S = (90.0, 180.0)
@@ -129,10 +129,11 @@ class UtilisationStore:
             self._stale.add(slot)
 
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
-        """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``Measured`` and ``measure_some``."""
-        self.measure_some([Measured(node, values.tolist(), at_s, None, pods)])
+        """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``NodeMeasurement`` and
+        ``measure_some``."""
+        self.measure_some([NodeMeasurement(node, values.tolist(), at_s, None, pods)])
 
-    def measure_some(self, samples: Sequence[Measured]) -> None:
+    def measure_some(self, samples: Sequence[NodeMeasurement]) -> None:
         """Samples of some nodes, one each. One older than the node's last, NaN or negative is ignored."""
         taken: list[int] = []
         values: list[Sequence[float]] = []
@@ -271,7 +272,7 @@ class UtilisationStore:
         counts, names = self._count[slot], {OTHER: "", **{c: name for name, c in self.usage.workloads.items()}}
         return {names[column]: int(counts[column]) for column in np.flatnonzero(counts).tolist()}
 
-    def look(self, slots: NDArray[np.int64]) -> NodeUse:
+    def look(self, slots: NDArray[np.int64]) -> NodeUseEstimate:
         """The estimate for nodes by slot; a slot below 0 is a node this store never heard of."""
         if not len(self._slots):
             return nothing(len(slots))
@@ -283,7 +284,7 @@ class UtilisationStore:
         parts[:, 0] = np.where(masked, parts[:, 1], now) if masked.any() else now
         parts /= scale[:, None]
         np.maximum(parts, 0.0, out=parts)
-        return NodeUse(parts, self.sampled(slots), self._pods_known[slots], self._delay_ms[slots], scale)
+        return NodeUseEstimate(parts, self.sampled(slots), self._pods_known[slots], self._delay_ms[slots], scale)
 
     def sampled(self, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool [slots]: whether there is a sample that is not too old."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.policy.usage.class_usage import PARTS, REFERENCE, FloatArray
-from shared.policy.usage.node_use import Measured, NodeUse
+from shared.policy.usage.node_use import NodeMeasurement, NodeUseEstimate
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 
@@ -41,7 +41,7 @@ _EMPTY = UtilisationStore()
 class NodeView(Struct, frozen=True):
     """Raw quantities of some rows of one table."""
 
-    use: NodeUse
+    use: NodeUseEstimate
     requested: FloatArray
     """[nodes, 2]: cpu and memory."""
     pods: FloatArray
@@ -102,7 +102,7 @@ def node_view(
         by_requests[:, :2, :2] = requested[:, None]
         parts = np.where(use.known[:, None, None], parts, by_requests)
     healthy = (table.present[rows] & ~table.unschedulable[rows]).astype(np.float64)
-    full = NodeUse(parts, use.known, use.pods, use.delay_ms, use.scale)
+    full = NodeUseEstimate(parts, use.known, use.pods, use.delay_ms, use.scale)
     return NodeView(full, requested, count / allocatable[PODS_COLUMN], healthy, most_used(parts))
 
 
@@ -149,13 +149,13 @@ def loads(load: FloatArray, pods: FloatArray | IntArray) -> FloatArray:
 
 def sample_of(
     table: NodeTable, row: int, shares: Sequence[float], at_s: float, unmeasured: int = 0, newest_s: float | None = None
-) -> Measured | None:
+) -> NodeMeasurement | None:
     """The sample of the node of ``row`` by shares of its allocatable, taken at ``at_s``; of another length: None.
     ``unmeasured``: bit i is set where part i was not measured."""
     if len(shares) != PARTS:
         return None
     pods = int(table.requested[PODS_COLUMN, row])
-    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods, unmeasured, newest_s)
+    return NodeMeasurement(table.names[row], shares, at_s, scale_of(table, row), pods, unmeasured, newest_s)
 
 
 def scale_of(table: NodeTable, row: int) -> FloatArray:

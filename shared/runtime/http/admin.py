@@ -24,7 +24,7 @@ from typing import Any
 
 from aiohttp import web
 
-from shared.runtime.http.caching import Answers, Kept
+from shared.runtime.http.caching import CachedAnswer, CachedAnswers
 from shared.runtime.http.callers import ROLES, AdminAuthenticator, Caller
 from shared.runtime.http.guard import Handler, add_routes, guarded, identified, read_body
 from shared.runtime.http.limits import (
@@ -37,11 +37,11 @@ from shared.runtime.http.limits import (
     WRITES,
     Buckets,
     LoopLag,
-    Places,
+    RequestLimit,
 )
 from shared.runtime.http.listener import AUTHENTICATOR, LATE_HEADS
 from shared.runtime.http.proxying import Proxy
-from shared.runtime.http.refusals import Refused, answer_of, as_json, encoded
+from shared.runtime.http.refusals import RequestRefused, answer_of, as_json, encoded
 from shared.runtime.http.requests import ask_of
 from shared.runtime.http.routes import EVENTS, MAX_BODY_BYTES, Ask, Backend, Route
 from shared.runtime.http.streaming import stream
@@ -87,9 +87,9 @@ class AdminApp:
         self._audit = audit
         self._proxy = Proxy(backend, tls=tls)
         self._reads, self._writes = Buckets(READS), Buckets(WRITES)
-        self._requests = Places(MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE)
-        self._streams = Places(MAX_STREAMS, STREAMS_OF_ONE)
-        self._answers, self._lag = Answers(), LoopLag()
+        self._requests = RequestLimit(MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE)
+        self._streams = RequestLimit(MAX_STREAMS, STREAMS_OF_ONE)
+        self._answers, self._lag = CachedAnswers(), LoopLag()
         self._late_reads = Buckets(READS_WHILE_LATE)
         self._stopping = asyncio.Event()
         metrics = backend.metrics
@@ -119,10 +119,10 @@ class AdminApp:
         try:
             response = await handler(request)
         except web.HTTPNotFound:
-            response = answer_of(request, Refused("there is no such route", code="route_unknown"))
+            response = answer_of(request, RequestRefused("there is no such route", code="route_unknown"))
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
-            response = answer_of(request, Refused(f"only {allowed} here", code="method_not_allowed"))
+            response = answer_of(request, RequestRefused(f"only {allowed} here", code="method_not_allowed"))
             response.headers["Allow"] = allowed
         if not response.prepared:
             _dress(request, response)
@@ -151,13 +151,13 @@ class AdminApp:
     def _admit(self, route: Route, request: web.Request) -> Caller:
         caller = identified(self._authenticator.caller(request))
         if ROLES[caller.role] < route.role:
-            raise Refused(f"role {caller.role} may not do this; it takes {route.role.title}", code="forbidden")
+            raise RequestRefused(f"role {caller.role} may not do this; it takes {route.role.title}", code="forbidden")
         if route.writes and request.headers.get("Sec-Fetch-Site", "none") not in OWN_PAGES:
             # a browser shows its certificate to us for any page that asks it to
-            raise Refused("a page of another site may not change anything here", code="forbidden")
+            raise RequestRefused("a page of another site may not change anything here", code="forbidden")
         wait_s = (self._writes if route.writes else self._reads).take(caller.title, time.monotonic(), route.cost)
         if wait_s:
-            raise Refused("too many requests", code="overloaded", retry_after_s=wait_s)
+            raise RequestRefused("too many requests", code="overloaded", retry_after_s=wait_s)
         return caller
 
     async def _answer(self, route: Route, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -215,7 +215,7 @@ class AdminApp:
         body = await self._answers.made(key, now, term=term, make=make)
         return web.Response(body=body, headers=_KEPT_HEADERS.copy())
 
-    def _copy_instead(self, route: Route, key: str, now: float, term: int) -> Kept | None:
+    def _copy_instead(self, route: Route, key: str, now: float, term: int) -> CachedAnswer | None:
         """What is given while the loop runs late; None: a new answer. Refused: 429 where neither is to be had."""
         kept = self._answers.fresh(key, now, fresh_s=LATE_FRESH_S, term=term)
         if kept is None and (wait_s := self._late_wait_s(route, now)):
@@ -234,8 +234,8 @@ class AdminApp:
         return self._late_reads.take("", now, route.cost)
 
 
-def _late(wait_s: float) -> Refused:
-    return Refused("the leader runs late and has no copy of this yet", code="overloaded", retry_after_s=wait_s)
+def _late(wait_s: float) -> RequestRefused:
+    return RequestRefused("the leader runs late and has no copy of this yet", code="overloaded", retry_after_s=wait_s)
 
 
 _REQUEST_ID: web.RequestKey[str] = web.RequestKey("admin_request_id", str)

@@ -24,7 +24,7 @@ SETTLING_S = 1.0
 """How long after a change answers are made anew for each request."""
 
 
-class Kept(Struct, frozen=True):
+class CachedAnswer(Struct, frozen=True):
     """An answer of ``term``, made at ``made_at``."""
 
     answer: bytes
@@ -32,11 +32,11 @@ class Kept(Struct, frozen=True):
     term: int
 
 
-class Answers:
+class CachedAnswers:
     """Of one process. ``key``: what was asked for, path and query; ``now``: seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, CachedAnswer] = OrderedDict()
         self._coming: dict[str, asyncio.Future[bytes]] = {}
         self._changes = 0
         self._settled_at = float("-inf")
@@ -48,7 +48,7 @@ class Answers:
         self._kept.clear()
         self._coming.clear()  # who waits already still gets it: they asked before the change was answered
 
-    def fresh(self, key: str, now: float, *, fresh_s: float, term: int) -> Kept | None:
+    def fresh(self, key: str, now: float, *, fresh_s: float, term: int) -> CachedAnswer | None:
         """The answer at hand, not older than ``fresh_s`` and of this term; None where there is none."""
         kept = self._kept.get(key)
         return kept if kept is not None and kept.term == term and now - kept.made_at < fresh_s else None
@@ -80,7 +80,7 @@ class Answers:
                 del self._coming[key]
         coming.set_result(answer)
         if changes == self._changes and now >= self._settled_at and len(answer) <= MOST_BYTES:
-            self._kept[key] = Kept(answer, now, term)
+            self._kept[key] = CachedAnswer(answer, now, term)
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)

@@ -28,7 +28,7 @@ VOUCHED = "X-Conclave-Caller"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
-class Asking(Protocol):
+class CallerRequest(Protocol):
     """What a request shows of who sends it: aiohttp's, or a call between services (``calls.py``)."""
 
     @property
@@ -89,7 +89,7 @@ class Authenticator:
     tokens: TokenFile | None = None
     mutual_tls: bool = False
 
-    def caller(self, request: Asking) -> Caller | None:
+    def caller(self, request: CallerRequest) -> Caller | None:
         """Who calls, or None when it cannot be told (401)."""
         if self.mutual_tls:
             if request.get_extra_info("peercert"):
@@ -107,7 +107,7 @@ class Authenticator:
 class AdminAuthenticator(Authenticator):
     """How people and their tools are known. A certificate with a role counts before a token."""
 
-    def caller(self, request: Asking) -> Caller | None:
+    def caller(self, request: CallerRequest) -> Caller | None:
         """Who asks, or None when it cannot be told (401)."""
         if self.mutual_tls and (name := certificate_name(request)):
             if name.startswith("coordinator:") and PROXIED in request.headers:
@@ -140,7 +140,7 @@ def check_role(text: str) -> str:
     return "after the token there must be viewer, operator or admin, then at most a name (letters, digits, . _ @ -)"
 
 
-def certificate_name(request: Asking) -> str:
+def certificate_name(request: CallerRequest) -> str:
     """The CN of the caller's certificate, which TLS has checked; empty where there is none."""
     certificate: Any = request.get_extra_info("peercert") or {}
     for pairs in certificate.get("subject", ()):

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.adapters.peers.client import MEDIA_TYPE
-from shared.runtime.http.refusals import Refused, told
+from shared.runtime.http.refusals import RequestRefused, told
 
 _CALL = re.compile(
     rb"POST (/[a-z0-9/_-]+) HTTP/1\.1\r\nHost: [!-~]+\r\nContent-Type: %s\r\n"
@@ -113,7 +113,7 @@ def address_of(call: Call) -> str | None:
     return call.remote
 
 
-def refused_call(call: Call, refused: Refused) -> CallAnswer:  # noqa: ARG001  the guard's ``refuse`` is shown both
+def refused_call(call: Call, refused: RequestRefused) -> CallAnswer:  # noqa: ARG001  the guard's ``refuse`` is shown both
     """The answer that a refusal is."""
     error, headers = told(refused)
     return CallAnswer(refused.status, msgspec.msgpack.encode(error), headers)

@@ -19,8 +19,8 @@ import structlog
 from aiohttp import web
 
 from shared.runtime.http.callers import Caller
-from shared.runtime.http.limits import Places
-from shared.runtime.http.refusals import Refused, answer_of, refusal_of
+from shared.runtime.http.limits import RequestLimit
+from shared.runtime.http.refusals import RequestRefused, answer_of, refusal_of
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ def guarded(
     *,
     route: str,
     admit: Callable[[web.Request], Caller],
-    places: Places | None = None,
+    places: RequestLimit | None = None,
     by_address: bool = False,
     ended: Ended[web.Request, web.StreamResponse] | None = None,
 ) -> Handler:
@@ -58,10 +58,10 @@ def guarded(
 def guard(
     answer: Callable[[Q, Caller], Awaitable[R]],
     *,
-    refuse: Callable[[Q, Refused], R],
+    refuse: Callable[[Q, RequestRefused], R],
     route: str,
     admit: Callable[[Q], Caller],
-    places: Places | None = None,
+    places: RequestLimit | None = None,
     address: Callable[[Q], str | None] | None = None,
     ended: Ended[Q, R] | None = None,
 ) -> Callable[[Q], Awaitable[R]]:
@@ -75,7 +75,7 @@ def guard(
             if places is not None:
                 who = f"{caller.title}@{address(request)}" if address is not None else caller.title
                 if not places.enter(who):
-                    raise Refused("too many requests at once", code="overloaded")
+                    raise RequestRefused("too many requests at once", code="overloaded")
                 entered = who
             response = await answer(request, caller)
             outcome = "ok" if response.status < 400 else str(response.status)
@@ -105,7 +105,7 @@ def _address(request: web.Request) -> str | None:
 def identified(caller: Caller | None) -> Caller:
     """The caller. Refused: 401 where there is none."""
     if caller is None:
-        raise Refused("no accepted token or certificate", code="unauthenticated")
+        raise RequestRefused("no accepted token or certificate", code="unauthenticated")
     return caller
 
 
@@ -117,11 +117,11 @@ async def read_body(request: web.Request, limit: int, *, over: str = "too_large"
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await request.read()
         except TimeoutError:
-            raise Refused("the body came too slowly", code="body_timeout") from None
+            raise RequestRefused("the body came too slowly", code="body_timeout") from None
         except web.HTTPRequestEntityTooLarge:
             pass  # told while it was read: it came in chunks
     if body is None or len(body) > limit:
-        raise Refused(f"body over {limit} bytes", code=over)
+        raise RequestRefused(f"body over {limit} bytes", code=over)
     return body
 
 

@@ -58,7 +58,7 @@ class Buckets:
 
 
 @dataclass(slots=True)
-class Places:
+class RequestLimit:
     """Counts what is under way. ``limit`` in all, ``of_one`` caller: one more is told 429."""
 
     limit: int

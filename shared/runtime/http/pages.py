@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from shared.kube.label_selectors import LabelSelector, SelectorError, parse_label_selector
-from shared.runtime.http.refusals import Refused
+from shared.kube.label_selectors import ParsedSelector, SelectorError, parse_label_selector
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.http.routes import Schema
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def key_token(key: int | str) -> str:
 def token_key(token: str, kind: type[K]) -> K:
     """The key in a token. Refused: 400 ``invalid_request``."""
     if not re.fullmatch(NUMBER_PLACE if kind is int else NAME_PLACE, token):
-        raise Refused("continue: not a token of ours; leave it out to begin again", code="invalid_request")
+        raise RequestRefused("continue: not a token of ours; leave it out to begin again", code="invalid_request")
     if kind is int:
         return kind(token)
     # bytes that are no text are a place like any other
@@ -83,9 +83,9 @@ Selector = Annotated[
 ]
 
 
-def selector_of(text: str) -> LabelSelector | None:
+def selector_of(text: str) -> ParsedSelector | None:
     """The selector of a query; None for none. Refused: 400 ``invalid_request``."""
     try:
         return parse_label_selector(text) if text.strip() else None
     except SelectorError as error:
-        raise Refused(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h", code="invalid_request") from None
+        raise RequestRefused(f"selector: {error}; write it as a=b,c!=d,e in (f,g),!h", code="invalid_request") from None

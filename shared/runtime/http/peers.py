@@ -24,9 +24,9 @@ from shared.adapters.peers.traffic import RouteTraffic, Traffic
 from shared.runtime.http.callers import Authenticator, Caller
 from shared.runtime.http.calls import Call, CallAnswer, CallRoute, CallRoutes, address_of, refused_call
 from shared.runtime.http.guard import Handler, add_routes, guard, guarded, identified, read_body
-from shared.runtime.http.limits import Buckets, Places, Rate
+from shared.runtime.http.limits import Buckets, Rate, RequestLimit
 from shared.runtime.http.listener import AUTHENTICATOR, CALLS, LATE_HEADS
-from shared.runtime.http.refusals import Refused, answer_of
+from shared.runtime.http.refusals import RequestRefused, answer_of
 from shared.runtime.observe.masking import effective
 from shared.runtime.observe.metrics import CONTENT_TYPE, Metrics
 
@@ -92,7 +92,7 @@ def build_app(
     def known(request: web.Request) -> Caller:
         caller = identified(authenticator.caller(request))
         if caller.role in CALLING_ROLES:
-            raise Refused(f"role {caller.role} may not read this", code="forbidden")
+            raise RequestRefused(f"role {caller.role} may not read this", code="forbidden")
         return caller
 
     own = (
@@ -129,7 +129,7 @@ def _figures(route: FiguresRoute) -> Callable[[web.Request, Caller], Awaitable[w
 
 def _door(route: PeerRoute, authenticator: Authenticator, traffic: Traffic) -> _Door:
     buckets = Buckets(route.rate_of_one) if route.rate_of_one is not None else None
-    places = Places(route.max_in_flight, route.of_one or route.max_in_flight)
+    places = RequestLimit(route.max_in_flight, route.of_one or route.max_in_flight)
     return _Door(route, authenticator, traffic.route(route.path), places, buckets)
 
 
@@ -139,7 +139,7 @@ class _Door(Struct, frozen=True):
     route: PeerRoute
     authenticator: Authenticator
     counters: RouteTraffic
-    places: Places
+    places: RequestLimit
     buckets: Buckets | None
 
     def admit(self, request: web.Request | Call) -> Caller:
@@ -147,11 +147,11 @@ class _Door(Struct, frozen=True):
         route, caller = self.route, identified(self.authenticator.caller(request))
         if route.roles:
             if caller.role and caller.role not in route.roles:
-                raise Refused(f"role {caller.role} may not call this", code="forbidden")
+                raise RequestRefused(f"role {caller.role} may not call this", code="forbidden")
             if self.authenticator.mutual_tls and not (caller.certified and caller.role):
-                raise Refused("only a certificate with a role may call this", code="forbidden")
+                raise RequestRefused("only a certificate with a role may call this", code="forbidden")
         if self.buckets is not None and self.buckets.take(f"{caller.title}@{request.remote}", time.monotonic()):
-            raise Refused("too many requests of this caller", code="overloaded")
+            raise RequestRefused("too many requests of this caller", code="overloaded")
         if route.addressed:
             return replace(caller, address=(request.remote or "").partition("%")[0].removeprefix("::ffff:"))
         return caller
@@ -161,7 +161,7 @@ class _Door(Struct, frozen=True):
 
         async def answer(request: web.Request, caller: Caller) -> web.Response:
             if request.content_type != MEDIA_TYPE:
-                raise Refused(f"send {MEDIA_TYPE}", code="media_type_unsupported")
+                raise RequestRefused(f"send {MEDIA_TYPE}", code="media_type_unsupported")
             body = await read_body(request, self.route.max_body_bytes, over="wire_too_large")
             request[_RECEIVED] = len(body)
             return web.Response(body=await self.route.handler(body, caller), headers={"Content-Type": MEDIA_TYPE})
@@ -186,7 +186,7 @@ class _Door(Struct, frozen=True):
         def knows(call: Call) -> bool:
             try:
                 self.admit(call)
-            except Refused:
+            except RequestRefused:
                 return False
             return True
 
@@ -201,4 +201,4 @@ _RECEIVED: web.RequestKey[int] = web.RequestKey("received", int)
 
 
 async def _not_found(request: web.Request) -> web.Response:
-    return answer_of(request, Refused(f"no route {request.path[:128]}", code="route_unknown"))
+    return answer_of(request, RequestRefused(f"no route {request.path[:128]}", code="route_unknown"))

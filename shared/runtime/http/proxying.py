@@ -18,7 +18,7 @@ from aiohttp import web
 
 from shared.adapters.peers.identity import identity_of
 from shared.runtime.http.callers import PROXIED, VOUCHED, Caller
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.http.routes import EVENTS, Backend
 from shared.runtime.http.streaming import break_off, stream
 
@@ -51,17 +51,17 @@ class Proxy:
     ) -> web.StreamResponse:
         """The leader's answer. Refused: 503 ``no_leader`` where there is none to ask."""
         if PROXIED in request.headers:
-            raise Refused("the coordinator that was asked does not lead any more", code="no_leader")
+            raise RequestRefused("the coordinator that was asked does not lead any more", code="no_leader")
         if self._backend.leader is None or self._backend.leader[0].identity == self._backend.service_id:
-            raise Refused(nobody_leads(self._backend.trouble), code="no_leader")
+            raise RequestRefused(nobody_leads(self._backend.trouble), code="no_leader")
         leader, _ = self._backend.leader
         if not leader.admin_url:  # during an upgrade: one from before there was this API
-            raise Refused(
+            raise RequestRefused(
                 f"{leader.identity} leads and serves no admin API; start it with --admin-listen", code="no_leader"
             )
         if self._tls is not None and not leader.admin_url.startswith("https://"):
             # the caller's token would go in the clear, to whoever answers there
-            raise Refused(
+            raise RequestRefused(
                 f"{leader.identity} leads without TLS, which we do not speak; use one overlay for all", code="no_leader"
             )
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
@@ -80,10 +80,10 @@ class Proxy:
             ) as told:
                 return await _relay(request, told, stopping, begin)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise Refused(f"{leader.identity} leads and cannot be reached", code="no_leader") from None
+            raise RequestRefused(f"{leader.identity} leads and cannot be reached", code="no_leader") from None
         except (aiohttp.ClientError, TimeoutError):
             # it may have been done: not for us to repeat
-            raise Refused(
+            raise RequestRefused(
                 f"{leader.identity} leads and gave no answer; look before trying again", code="leader_silent"
             ) from None
 

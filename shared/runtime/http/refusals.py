@@ -18,7 +18,7 @@ from shared.errors import ConclaveError, ConfigError, InvalidValue, StoreFenced
 MESSAGE_CHARS = 512
 
 
-class Code(Struct, frozen=True):
+class RefusalCode(Struct, frozen=True):
     """One row. ``retry_s``: what Retry-After says unless the refusal knows better; None: waiting does not help."""
 
     code: str
@@ -30,81 +30,99 @@ class Code(Struct, frozen=True):
 
 LOOK = "the outcome is unknown: look before you repeat a change"
 
-CODES: dict[str, Code] = {
+CODES: dict[str, RefusalCode] = {
     row.code: row
     for row in (
-        Code("invalid_request", 400, "a parameter or the body does not fit its schema", "the message names the field"),
-        Code("wire_malformed", 400, "the body is no message between services", "run one version of every service"),
-        Code("wire_invalid", 400, "a field of the message cannot be", "run one version of every service"),
-        Code("wire_unknown_kind", 400, "no message of this kind is known", "run one version of every service"),
-        Code("wire_unknown_version", 400, "this version of messages is not spoken", "run one version of every service"),
-        Code(
+        RefusalCode(
+            "invalid_request", 400, "a parameter or the body does not fit its schema", "the message names the field"
+        ),
+        RefusalCode(
+            "wire_malformed", 400, "the body is no message between services", "run one version of every service"
+        ),
+        RefusalCode("wire_invalid", 400, "a field of the message cannot be", "run one version of every service"),
+        RefusalCode("wire_unknown_kind", 400, "no message of this kind is known", "run one version of every service"),
+        RefusalCode(
+            "wire_unknown_version", 400, "this version of messages is not spoken", "run one version of every service"
+        ),
+        RefusalCode(
             "wire_unexpected_kind", 400, "a message of another kind is wanted here", "run one version of every service"
         ),
-        Code("unauthenticated", 401, "no accepted token or certificate", "send a token of the file, or a certificate"),
-        Code("forbidden", 403, "the role may not do this", "ask with the role that the message names"),
-        Code("foreign_agent", 403, "the certificate is another agent's", "give each agent a certificate of its own"),
-        Code("route_unknown", 404, "there is no such route", "see the list of routes"),
-        Code("node_unknown", 404, "there is no node of this name", "list the nodes"),
-        Code("pod_unknown", 404, "there is no pod of this name, or it is gone", "look for it with kubectl"),
-        Code("unit_unknown", 404, "there is no pod group of this name", "list the units; explain a lone pod"),
-        Code("queue_unknown", 404, "there is no Queue of this name", "list the queues"),
-        Code(
+        RefusalCode(
+            "unauthenticated", 401, "no accepted token or certificate", "send a token of the file, or a certificate"
+        ),
+        RefusalCode("forbidden", 403, "the role may not do this", "ask with the role that the message names"),
+        RefusalCode(
+            "foreign_agent", 403, "the certificate is another agent's", "give each agent a certificate of its own"
+        ),
+        RefusalCode("route_unknown", 404, "there is no such route", "see the list of routes"),
+        RefusalCode("node_unknown", 404, "there is no node of this name", "list the nodes"),
+        RefusalCode("pod_unknown", 404, "there is no pod of this name, or it is gone", "look for it with kubectl"),
+        RefusalCode("unit_unknown", 404, "there is no pod group of this name", "list the units; explain a lone pod"),
+        RefusalCode("queue_unknown", 404, "there is no Queue of this name", "list the queues"),
+        RefusalCode(
             "autoscaler_unknown",
             404,
             "no decision about such a ResilientAutoscaler is recorded",
             "list the autoscalers",
         ),
-        Code("policy_unknown", 404, "there is no policy of this name", "list the policies"),
-        Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
-        Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
-        Code("conflict", 409, "something else is the case than the caller thought", "read again, then decide again"),
-        Code(
+        RefusalCode("policy_unknown", 404, "there is no policy of this name", "list the policies"),
+        RefusalCode("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
+        RefusalCode("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
+        RefusalCode(
+            "conflict", 409, "something else is the case than the caller thought", "read again, then decide again"
+        ),
+        RefusalCode(
             "too_few_windows", 409, "too few windows speak for the candidate's next step", "wait for them, or force it"
         ),
-        Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
-        Code("superseded", 409, "somebody else tells of that node", "one sensor or agent a node is enough"),
-        Code("past_boot", 409, "another boot or machine has spoken for the node since", "end one of the two"),
-        Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
-        Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
-        Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide again"),
-        Code("too_large", 413, "the body is over its limit: 64 KiB, of weights 1,500,000 bytes", "send less at once"),
-        Code("wire_too_large", 413, "the message is over its limit", "report it: no service sends so much"),
-        Code("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
-        Code("not_leader", 421, "another process leads", "look in etcd who leads"),
-        Code(
+        RefusalCode("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
+        RefusalCode("superseded", 409, "somebody else tells of that node", "one sensor or agent a node is enough"),
+        RefusalCode("past_boot", 409, "another boot or machine has spoken for the node since", "end one of the two"),
+        RefusalCode("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
+        RefusalCode("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
+        RefusalCode("store_rejected", 409, "etcd refused: had no effect", "read again, then decide again"),
+        RefusalCode(
+            "too_large", 413, "the body is over its limit: 64 KiB, of weights 1,500,000 bytes", "send less at once"
+        ),
+        RefusalCode("wire_too_large", 413, "the message is over its limit", "report it: no service sends so much"),
+        RefusalCode("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
+        RefusalCode("not_leader", 421, "another process leads", "look in etcd who leads"),
+        RefusalCode(
             "wrong_shard",
             421,
             "a node of the plan is of another binder's shard",
             "had no effect; one of the two has old news",
         ),
-        Code("mixture_invalid", 422, "a mixture of policies that cannot decide", "correct the field that is named"),
-        Code(
+        RefusalCode(
+            "mixture_invalid", 422, "a mixture of policies that cannot decide", "correct the field that is named"
+        ),
+        RefusalCode(
             "weights_invalid", 422, "weights that their policy refuses", "the message says what is wrong and the remedy"
         ),
-        Code("digest_differs", 422, "the weights have another sha256 than was said", "send the file again"),
-        Code(
+        RefusalCode("digest_differs", 422, "the weights have another sha256 than was said", "send the file again"),
+        RefusalCode(
             "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
         ),
-        Code("overloaded", 429, "too many requests; see Retry-After", "ask less often, or later", 1),
-        Code("internal", 500, "a fault of ours", "report it with the log of the process"),
-        Code("no_leader", 503, "nobody leads, or it has just changed: had no effect", "ask again", 1),
-        Code("not_ready", 503, "the leader is still listing: had no effect", "ask again", 1),
-        Code("leader_silent", 503, "the leader gave no answer", LOOK, 1),
-        Code("leadership_lost", 503, "the process leads no more", LOOK, 1),
-        Code("timeout", 503, "no answer in time", LOOK, 1),
-        Code("store_full", 503, "etcd has no room for it: had no effect", "make room; see the runbooks", 10),
-        Code("store_unknown", 503, "etcd gave no answer", LOOK, 1),
-        Code("store_rolled_back", 503, "etcd is older than what was seen of it", "repair etcd; see the runbooks", 1),
-        Code("store_compacted", 503, "etcd has forgotten what was asked for", "ask again", 1),
-        Code("store_error", 503, "etcd failed", LOOK, 1),
-        Code("kube_unknown", 503, "the API server gave no answer", LOOK, 1),
-        Code("kube_expired", 503, "the API server has forgotten what was asked for", "ask again", 1),
-        Code("kube_error", 503, "the API server failed", LOOK, 1),
-        Code("peer_rejected", 409, "another service refused: had no effect", "see its log"),
-        Code("peer_unknown", 503, "another service gave no answer", LOOK, 1),
-        Code("peer_error", 503, "a call to another service failed", LOOK, 1),
-        Code("object_invalid", 503, "an object in the cluster cannot be read", "the message names the field", 1),
+        RefusalCode("overloaded", 429, "too many requests; see Retry-After", "ask less often, or later", 1),
+        RefusalCode("internal", 500, "a fault of ours", "report it with the log of the process"),
+        RefusalCode("no_leader", 503, "nobody leads, or it has just changed: had no effect", "ask again", 1),
+        RefusalCode("not_ready", 503, "the leader is still listing: had no effect", "ask again", 1),
+        RefusalCode("leader_silent", 503, "the leader gave no answer", LOOK, 1),
+        RefusalCode("leadership_lost", 503, "the process leads no more", LOOK, 1),
+        RefusalCode("timeout", 503, "no answer in time", LOOK, 1),
+        RefusalCode("store_full", 503, "etcd has no room for it: had no effect", "make room; see the runbooks", 10),
+        RefusalCode("store_unknown", 503, "etcd gave no answer", LOOK, 1),
+        RefusalCode(
+            "store_rolled_back", 503, "etcd is older than what was seen of it", "repair etcd; see the runbooks", 1
+        ),
+        RefusalCode("store_compacted", 503, "etcd has forgotten what was asked for", "ask again", 1),
+        RefusalCode("store_error", 503, "etcd failed", LOOK, 1),
+        RefusalCode("kube_unknown", 503, "the API server gave no answer", LOOK, 1),
+        RefusalCode("kube_expired", 503, "the API server has forgotten what was asked for", "ask again", 1),
+        RefusalCode("kube_error", 503, "the API server failed", LOOK, 1),
+        RefusalCode("peer_rejected", 409, "another service refused: had no effect", "see its log"),
+        RefusalCode("peer_unknown", 503, "another service gave no answer", LOOK, 1),
+        RefusalCode("peer_error", 503, "a call to another service failed", LOOK, 1),
+        RefusalCode("object_invalid", 503, "an object in the cluster cannot be read", "the message names the field", 1),
     )
 }
 
@@ -116,7 +134,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Refused(ConclaveError):
+class RequestRefused(ConclaveError):
     """Ends a request with a row of the table. ``retry_after_s``: in place of the row's."""
 
     def __init__(self, message: str, *, code: str, retry_after_s: float | None = None) -> None:
@@ -127,24 +145,24 @@ class Refused(ConclaveError):
         self.retry_after_s = retry_after_s if retry_after_s is not None else row.retry_s
 
 
-def refusal_of(error: Exception) -> Refused:
+def refusal_of(error: Exception) -> RequestRefused:
     """What a failure is answered with."""
     match error:
-        case Refused():
+        case RequestRefused():
             return error
         case StoreFenced():
-            return Refused("this process does not lead any more", code="no_leader")
+            return RequestRefused("this process does not lead any more", code="no_leader")
         case ConfigError() if not isinstance(error, InvalidValue):
-            return Refused(str(error), code="conflict")
+            return RequestRefused(str(error), code="conflict")
         case TimeoutError():
-            return Refused("no answer in time; look before trying again", code="timeout")
+            return RequestRefused("no answer in time; look before trying again", code="timeout")
         case ConclaveError() if error.code in CODES:
-            return Refused(str(error), code=error.code)
+            return RequestRefused(str(error), code=error.code)
         case _:
-            return Refused("internal error", code="internal")
+            return RequestRefused("internal error", code="internal")
 
 
-def told(refused: Refused) -> tuple[ErrorAnswer, dict[str, str]]:
+def told(refused: RequestRefused) -> tuple[ErrorAnswer, dict[str, str]]:
     """What a refusal is answered with: the body, and headers of its own."""
     # may quote what the caller sent: half a surrogate pair would stop the encoder, a line break splits the line
     shown = "".join(char if char.isprintable() else "?" for char in str(refused)[:MESSAGE_CHARS])
@@ -154,7 +172,7 @@ def told(refused: Refused) -> tuple[ErrorAnswer, dict[str, str]]:
     return ErrorAnswer(code=refused.code, message=shown), headers
 
 
-def answer_of(request: web.BaseRequest, refused: Refused) -> web.Response:
+def answer_of(request: web.BaseRequest, refused: RequestRefused) -> web.Response:
     """The response, in msgpack where the caller speaks it."""
     body, headers = told(refused)
     if request.content_type == MEDIA_TYPE:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.guard import read_body
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.http.routes import PRINTED, Ask, Route
 
 MAX_EVENT_ID = 64
@@ -32,12 +32,12 @@ def _query(route: Route, request: web.Request) -> Any:
     given: dict[str, str] = {}
     for name, value in request.query.items():
         if name in given:
-            raise Refused(f"{name}: given twice; give it once", code="invalid_request")
+            raise RequestRefused(f"{name}: given twice; give it once", code="invalid_request")
         given[name] = value
     try:
         return msgspec.convert(given, route.query, strict=False)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise Refused(_told(error, route.query), code="invalid_request") from None
+        raise RequestRefused(_told(error, route.query), code="invalid_request") from None
 
 
 async def _body(route: Route, request: web.Request) -> Any:
@@ -45,11 +45,11 @@ async def _body(route: Route, request: web.Request) -> Any:
         return None
     data = await read_body(request, route.body_bytes)
     if data and request.content_type != "application/json":
-        raise Refused("send application/json", code="media_type_unsupported")
+        raise RequestRefused("send application/json", code="media_type_unsupported")
     try:
         return msgspec.json.decode(data or b"{}", type=route.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"body: {_told(error, route.body)}", code="invalid_request") from None
+        raise RequestRefused(f"body: {_told(error, route.body)}", code="invalid_request") from None
 
 
 def _told(error: Exception, kind: type) -> str:

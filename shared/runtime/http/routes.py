@@ -43,11 +43,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of what callers send: unknown fields are refused, since a misspelt one that is ignored is an accident."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RouteAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Base of what is answered. Readers must ignore fields that they do not know: versions may add some."""
 
 
-class Page(Answer, frozen=True, kw_only=True):
+class RoutePage(RouteAnswer, frozen=True, kw_only=True):
     """Base of lists. ``continue``: to be given with the next request; empty at the end."""
 
     continue_: str = msgspec.field(default="", name="continue")

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 import structlog
 from aiohttp import web
 
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ async def stream(
         return response
     except _Stopped:
         if response is None:
-            raise Refused("this coordinator is ending", code="no_leader") from None
+            raise RequestRefused("this coordinator is ending", code="no_leader") from None
         if not endless:
             raise break_off(request, "this coordinator is ending") from None
         await _finish(response)

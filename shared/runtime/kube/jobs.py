@@ -8,7 +8,7 @@ import structlog
 
 from shared.kube.objects import ObjectMeta
 from shared.kube.pod_groups import INDEXED, Job, job_group
-from shared.kube.resources import NAMESPACES, Deleted, Malformed, Upserted
+from shared.kube.resources import NAMESPACES, DeletedObject, Malformed, Upserted
 from shared.kube.scheduling_kinds import JOBS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged
 from shared.model.pod_group import GANG_ANNOTATION, PodGroup
@@ -89,7 +89,7 @@ class JobWatch:
             match event:
                 case Upserted():
                     changes += self._groups.put_namespace(event.object.metadata)
-                case Deleted():
+                case DeletedObject():
                     self._groups.drop_namespace(event.object.metadata.name)
         self._tell(changes, NAMESPACES.plural if any(isinstance(one, Synced) for one in batch) else "")
 
@@ -99,7 +99,7 @@ class JobWatch:
             match event:
                 case Upserted():
                     changes += self._groups.put(event.object)
-                case Deleted():
+                case DeletedObject():
                     changes += self._groups.drop(event.object.metadata.namespace or "", event.object.metadata.name)
                 case Malformed():
                     bad = event.object

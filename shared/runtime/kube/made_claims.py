@@ -21,7 +21,7 @@ from shared.kube.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_a
 from shared.kube.device_objects import ResourceClaim
 from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.devices import Consumer, ExtendedClaim, Request
+from shared.model.devices import Consumer, DeviceRequest, ExtendedClaim
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import BindRequest, KubeApi
 from shared.runtime.kube.claims import ClaimName
@@ -36,7 +36,7 @@ TRIES = 5
 
 
 async def make_claim(
-    api: KubeApi, claim: ClaimName, owner: Consumer, requests: Sequence[Request], *, mark: str,
+    api: KubeApi, claim: ClaimName, owner: Consumer, requests: Sequence[DeviceRequest], *, mark: str,
     may_act: Callable[[], bool], reached: Callable[[str], None], created: Callable[[str], None] = lambda _: None,
 ) -> tuple[ResourceClaim, bool]:  # fmt: skip
     """The claim as it is, and whether it has the finalizer and this mark. ``created``: hears success or failure of the

@@ -11,13 +11,12 @@ from urllib.parse import quote
 
 from shared.adapters.prometheus import PrometheusClient
 from shared.autoscaling.hpa import decode
-from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, Metric, PodUsage
-from shared.autoscaling.hpa.model import Source as MetricSource
-from shared.autoscaling.safety.readings import Reading
+from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, HpaMetric, MetricSource, PodUsage
+from shared.autoscaling.safety.readings import SignalReading
 from shared.errors import ConfigError, KubeError
 from shared.kube.label_selectors import query_text
 from shared.kube.scaled_objects import decode_metric_values
-from shared.model.autoscaler import Signal, Source, SourceKind
+from shared.model.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
 
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
 METRICS = "/apis/metrics.k8s.io/v1beta1"
@@ -50,7 +49,9 @@ class MetricReads:
         except KubeError as error:
             return f"metrics.k8s.io: {str(error)[:BRIEF]}"
 
-    async def reading(self, namespace: str, signal: Signal, source: Source, selector: str) -> Reading:
+    async def reading(
+        self, namespace: str, signal: ScalingSignal, source: ServiceSignalSource, selector: str
+    ) -> SignalReading:
         """One signal. ``selector``: of the service's pods, where the source names none."""
         try:
             if source.kind is SourceKind.PROMETHEUS:
@@ -58,19 +59,19 @@ class MetricReads:
             else:
                 values = await self._by_api(namespace, source, selector)
         except (KubeError, ConfigError) as error:
-            return Reading(None, None, str(error)[:BRIEF])
+            return SignalReading(None, None, str(error)[:BRIEF])
         if not values:
-            return Reading(None, None, "the answer is empty")
+            return SignalReading(None, None, "the answer is empty")
         numbers = [value * source.scale for value, _ in values]
-        joined = max(numbers) if signal is Signal.LATENCY else sum(numbers)
+        joined = max(numbers) if signal is ScalingSignal.LATENCY else sum(numbers)
         # one bad part spoils the sum, and must show
         worst = next((one for one in numbers if not one >= 0), None)
         # a selector of the object's own may mean fewer pods than the service has
         pods = len(values) if source.kind is SourceKind.PODS and not source.selector else None
-        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
+        return SignalReading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
 
     async def series(
-        self, namespace: str, metric: Metric, selector: str, resource: str
+        self, namespace: str, metric: HpaMetric, selector: str, resource: str
     ) -> tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str:
         """What the API answers to the question that the HPA's rule has for a Pods, an Object or an External metric; a
         text: why it does not. ``selector``: of the target's pods; ``resource``: plural, and group, of the object."""
@@ -105,7 +106,7 @@ class MetricReads:
             raise ConfigError(f"the query has {len(series)} series: sum them in it, so that it has one")
         return [(value, at_s) for one in series for at_s, value in one.samples]
 
-    async def _by_api(self, namespace: str, source: Source, selector: str) -> list[tuple[float, float]]:
+    async def _by_api(self, namespace: str, source: ServiceSignalSource, selector: str) -> list[tuple[float, float]]:
         space, metric = quote(namespace, safe=""), quote(source.metric, safe="")
         query: dict[str, str] = {}
         match source.kind:

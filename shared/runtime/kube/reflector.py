@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.known import KnownObjects, Listing, has_reached, position_after
+from shared.kube.known import KnownObjects, ListingInProgress, has_reached, position_after
 from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.kube.beside import beside
@@ -86,11 +86,11 @@ class Synced(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WatchPositionLost:
     """The position is lost: what follows is told in no order of time, until the next ``Synced``."""
 
 
-Batch = Sequence[WatchEvent[T] | Synced | Lost]
+Batch = Sequence[WatchEvent[T] | Synced | WatchPositionLost]
 
 
 class Reflector(Generic[T]):
@@ -102,7 +102,7 @@ class Reflector(Generic[T]):
     the newest first, for a server that does not have it in ``resource``'s; asked for anew with every list, so that a
     server that was upgraded under us goes on where the old one was: what it has no more is deleted then, not before.
     ``content``: what of an object is told at all (``KnownObjects``). ``ordered``: the consumer goes by the order of
-    events, so each lost position is told (``Lost``), and a ``Synced`` after it.
+    events, so each lost position is told (``WatchPositionLost``), and a ``Synced`` after it.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Reflector(Generic[T]):
         asked, behind = self._asked, ""
         if self._ordered and not self._position and self._reached and self.synced.is_set() and not self._lost:
             self._lost = True
-            yield [Lost()]
+            yield [WatchPositionLost()]
         if not self._position and self.synced.is_set() and len(self._known) > self._small:
             now = await self._api.revision(self._served)
             if now.isdecimal() and has_reached(now, self._reached):  # one that went back in time is listed as it is
@@ -248,7 +248,7 @@ class Reflector(Generic[T]):
 
     async def _resume(self, now: str) -> AsyncGenerator[Batch[T], None]:
         """What a watch tells from ``now`` on, beside it what a list tells of before; then the position is known."""
-        position, revision, listing = now, "", Listing(self._known, since=int(now))
+        position, revision, listing = now, "", ListingInProgress(self._known, since=int(now))
         # its first word, a bookmark at the latest, says that the server goes along: one that has just begun answers
         # 410 once more when its watch cache is there, and the pages would have been for nothing
         goes_along = asyncio.Event()
@@ -288,7 +288,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
         """What a list tells; then the position is known."""
-        revision, listing = "", Listing(self._known)
+        revision, listing = "", ListingInProgress(self._known)
         async with contextlib.aclosing(self._parts()) as parts:
             async for part in parts:
                 revision = part.resource_version
@@ -299,7 +299,7 @@ class Reflector(Generic[T]):
         self._position = revision
 
     @staticmethod
-    def _end(listing: Listing[T], revision: str) -> Iterator[Batch[T]]:
+    def _end(listing: ListingInProgress[T], revision: str) -> Iterator[Batch[T]]:
         """What the list did not show any more, in parts."""
         gone = listing.missing(revision)
         for start in range(0, len(gone), BATCH):

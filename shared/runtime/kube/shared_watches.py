@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.kube.known import uid_of
-from shared.kube.resources import Deleted, Malformed, Upserted
-from shared.runtime.kube.reflector import BATCH, Batch, Lost, Reflector, Synced
+from shared.kube.resources import DeletedObject, Malformed, Upserted
+from shared.runtime.kube.reflector import BATCH, Batch, Reflector, Synced, WatchPositionLost
 
 Deliver = Callable[[Batch[Any]], None]
 
@@ -50,7 +50,7 @@ class Follower:
             self.complete = True
             self.hear([synced])
 
-    def lose(self, lost: Lost) -> None:
+    def lose(self, lost: WatchPositionLost) -> None:
         """Who was told that all is there hears that it is not, and is told again."""
         if self.complete:
             self.complete = False
@@ -181,7 +181,7 @@ class SharedWatch:
             if isinstance(event, Synced):
                 synced = event
                 continue
-            if isinstance(event, Lost):  # alone in its batch
+            if isinstance(event, WatchPositionLost):  # alone in its batch
                 for follower in self._followers:
                     follower.lose(event)
                 continue
@@ -198,7 +198,7 @@ class SharedWatch:
                 follower.complete_by(synced)
 
     def _keep(self, event: Any, read: Any) -> None:
-        if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+        if isinstance(event, DeletedObject) or (isinstance(event, Malformed) and event.deleted):
             self._shown.pop(uid_of(event), None)
         else:
             self._shown[uid_of(event)] = read

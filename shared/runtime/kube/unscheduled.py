@@ -26,7 +26,7 @@ TEST_FAILED = 422
 """How the API server answers a JSON patch one of whose tests fails."""
 
 
-class Shown(NamedTuple):
+class ShownCondition(NamedTuple):
     """Where a pod's PodScheduled condition is. ``place`` None: it has none; ``others``: it has other conditions."""
 
     place: int | None = None
@@ -34,21 +34,21 @@ class Shown(NamedTuple):
     others: bool = False
 
 
-NOTHING = Shown()
-FIRST = Shown(0, "False")
+NOTHING = ShownCondition()
+FIRST = ShownCondition(0, "False")
 
 
-def shown_by(pod: api.Pod) -> Shown:
+def shown_by(pod: api.KubePod) -> ShownCondition:
     """What the pod shows."""
     conditions = pod.status.conditions or ()
     for place, condition in enumerate(conditions):
         if condition.type == "PodScheduled":
-            return Shown(place, condition.status)
-    return Shown(others=bool(conditions))
+            return ShownCondition(place, condition.status)
+    return ShownCondition(others=bool(conditions))
 
 
 def operations(
-    uid: str, shown: Shown, *, reason: str, message: str, now: str, nominated: str | None = None
+    uid: str, shown: ShownCondition, *, reason: str, message: str, now: str, nominated: str | None = None
 ) -> list[dict[str, Any]]:
     """The JSON patch. A ``test`` for null holds where the field is absent (evanphx/json-patch, in the API server)."""
     patch: list[dict[str, Any]] = [
@@ -78,7 +78,7 @@ def operations(
 
 
 async def mark_unscheduled(
-    kube: KubeApi, *, namespace: str, name: str, uid: str, reason: str, message: str, shown: Shown = FIRST,
+    kube: KubeApi, *, namespace: str, name: str, uid: str, reason: str, message: str, shown: ShownCondition = FIRST,
     nominated: str | None = None,
 ) -> bool:  # fmt: skip
     """PodScheduled=False with reason and message, and the nominated node where one is given ("": none any more).

@@ -18,8 +18,8 @@ from shared.errors import ObjectError
 from shared.kube.contents import node_content, pod_content
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
-from shared.kube.objects import Node, Pod
-from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
+from shared.kube.objects import KubeNode, KubePod
+from shared.kube.resources import NODES, PODS, DeletedObject, Malformed, Upserted
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.model import node as node_model
 from shared.model import pod as pod_model
@@ -34,9 +34,9 @@ from shared.model.cluster_events import (
     PodUpserted,
     PositionLost,
 )
-from shared.model.pod_group import Source
+from shared.model.pod_group import GroupSource
 from shared.ports import KubeApi
-from shared.runtime.kube.reflector import Batch, Lost, Reflector, Synced
+from shared.runtime.kube.reflector import Batch, Reflector, Synced, WatchPositionLost
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import Standby
@@ -189,16 +189,16 @@ def _as_it_is(_kind: SchedulingKind, item: Any) -> Any:
     return item
 
 
-def _node_and_images(node: Node, *, images: bool) -> tuple[node_model.Node, Mapping[str, int]]:
+def _node_and_images(node: KubeNode, *, images: bool) -> tuple[node_model.Node, Mapping[str, int]]:
     return node_from_api(node), node_images(node) if images else {}
 
 
-def pod_reflector(api: KubeApi) -> Reflector[Pod]:
+def pod_reflector(api: KubeApi) -> Reflector[KubePod]:
     """The watch of all pods."""
     return Reflector(api, PODS, content=pod_content)
 
 
-def node_reflector(api: KubeApi) -> Reflector[Node]:
+def node_reflector(api: KubeApi) -> Reflector[KubeNode]:
     """The watch of all nodes."""
     return Reflector(api, NODES, content=node_content)
 
@@ -218,10 +218,10 @@ def pod_events(
         match event:
             case Upserted():
                 pod = read(event.object)
-                if not job_groups and pod.group.startswith(f"{Source.JOB.value}:"):
+                if not job_groups and pod.group.startswith(f"{GroupSource.JOB.value}:"):
                     pod = replace(pod, group="")
                 events.append(PodUpserted(pod))
-            case Deleted():
+            case DeletedObject():
                 events.append(PodDeleted(event.object.metadata.uid))
             case Synced():
                 events.append(Listed(PODS.plural))
@@ -253,7 +253,7 @@ def node_events(
                 if node.invalid:
                     log.warning("node_unreadable", node=node.name, problem=node.invalid)
                 events.append(NodeUpserted(node, read_images(event.object) if images else None))
-            case Deleted():
+            case DeletedObject():
                 events.append(NodeDeleted(event.object.metadata.name))
             case Synced():
                 events.append(Listed(NODES.plural))
@@ -277,7 +277,7 @@ def reservation_events(
                 changed = (read or read_object)(RESERVATION_KIND, event.object)
                 if isinstance(changed, ObjectChanged) and isinstance(changed.item, pod_model.Pod):
                     events.append(PodUpserted(changed.item))
-            case Deleted():
+            case DeletedObject():
                 events.append(PodDeleted(event.object.metadata.uid))
             case Synced():
                 events.append(Listed(RESERVATION_KIND.name, served=event.served))
@@ -314,11 +314,11 @@ def object_events(
         match event:
             case Upserted():
                 events.append(read(kind, event.object))
-            case Deleted():
+            case DeletedObject():
                 events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
             case Synced():
                 events.append(Listed(kind.name, served=event.served))
-            case Lost():
+            case WatchPositionLost():
                 events.append(PositionLost(kind.name))
             case Malformed():
                 bad = event.object

@@ -20,24 +20,24 @@ from typing import Any, Self
 
 import structlog
 
-from shared.election.elector import Elector, ElectorState, Phase
+from shared.election.elector import Elector, ElectorPhase, ElectorState
 from shared.election.events import (
     Answer,
-    Claim,
     Claimed,
+    ClaimKey,
     Elected,
+    ElectionTick,
     Event,
     Failed,
     Granted,
     GrantLease,
     Instruction,
     KeySeen,
-    Leader,
     LeaderChanged,
     LeaderEnded,
+    LeaderKey,
     LeaderRead,
     LeftoverRemoved,
-    Lost,
     ReadLeader,
     RemoveLeftover,
     Renew,
@@ -45,13 +45,13 @@ from shared.election.events import (
     Request,
     Revoked,
     Start,
-    Stop,
-    Tick,
+    StopElection,
+    StopLeading,
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
 from shared.errors import ConclaveError, StoreCompacted, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
-from shared.ports import CreateRevisionIs, Delete, KeyValue, Put, Store
+from shared.ports import CreateRevisionIs, DeleteKey, KeyValue, Put, Store
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.records.prefix_watch import follow_prefix
 
@@ -83,7 +83,7 @@ class Leadership:
         yields: bool = False,
         on_elected: Callable[[int], None] | None = None,
         on_lost: Callable[[int, str], None] | None = None,
-        on_leader: Callable[[Leader | None], None] | None = None,
+        on_leader: Callable[[LeaderKey | None], None] | None = None,
     ) -> None:
         self._thread = thread
         self._key = key
@@ -117,7 +117,7 @@ class Leadership:
         return self._key
 
     @property
-    def leader(self) -> Leader | None:
+    def leader(self) -> LeaderKey | None:
         """The leader as last seen in etcd: a hint."""
         return self._state.leader
 
@@ -147,7 +147,7 @@ class Leadership:
     ) -> None:
         if self._running is None:
             return
-        self._thread.submit(self._post(Stop()))
+        self._thread.submit(self._post(StopElection()))
         # The elector answers Stop after one revocation at most; beyond that the lease ends by itself.
         running = asyncio.wrap_future(self._running)
         await asyncio.wait((running,), timeout=2 * self._settings.call_timeout_s + 1)
@@ -162,7 +162,7 @@ class Leadership:
         watching = asyncio.create_task(self._watch())
         try:
             self._handle(Start())
-            while self._state.phase is not Phase.STOPPED:
+            while self._state.phase is not ElectorPhase.STOPPED:
                 self._handle(await self._next_event())
         except Exception:
             # The shell's one guard: a bug here must end leadership, not leave it standing without renewals. Whoever
@@ -186,13 +186,13 @@ class Leadership:
                 pass
         elif not self._events.empty():
             return self._events.get_nowait()
-        return Tick(main_alive=self._thread.main_alive())
+        return ElectionTick(main_alive=self._thread.main_alive())
 
     def _handle(self, event: Event) -> None:
         alive = self._thread.main_alive()
         if alive != self._state.main_alive:
             # A campaign must not be won for a service that hangs: the elector hears of that before the event.
-            self._step(Tick(main_alive=alive))
+            self._step(ElectionTick(main_alive=alive))
         self._step(event)
 
     def _step(self, event: Event) -> None:
@@ -208,7 +208,7 @@ class Leadership:
                 _log.info("leader_elected", key=self._key, term=instruction.term)
                 self._tell(self._elected.set)
                 self._tell(self._on_elected, instruction.term)
-            case Lost():
+            case StopLeading():
                 _log.warning("leader_lost", key=self._key, term=instruction.term, reason=instruction.reason)
                 self._tell(self._on_lost, instruction.term, instruction.reason)
             case LeaderChanged():
@@ -224,8 +224,8 @@ class Leadership:
 
     def _abandon(self, reason: str, error: ConclaveError) -> None:
         """End the candidacy at once; the lease ends by itself."""
-        if self._state.phase is not Phase.STOPPED:
-            term, self._state = self._state.term, ElectorState(phase=Phase.STOPPED)
+        if self._state.phase is not ElectorPhase.STOPPED:
+            term, self._state = self._state.term, ElectorState(phase=ElectorPhase.STOPPED)
             self._ended = error
             self._tell(self._elected.set)
             self._tell(self._on_lost, term, reason)
@@ -251,7 +251,7 @@ class Leadership:
         # All that the elector has seen and numbered belongs to a history that is gone.
         _log.error("election_store_rolled_back", key=self._key, error=str(error))
         self._abandon("store_rolled_back", error)
-        await self._events.put(Stop())
+        await self._events.put(StopElection())
 
     async def _watch(self) -> None:
         """Tell the elector every change of the key, at once."""
@@ -291,7 +291,7 @@ async def perform(store: Store, key: str, request: Request, *, sent_at: float, s
         case GrantLease():
             grant = await store.grant_lease(request.ttl_s, timeout_s=timeout_s)
             return Granted(request.request, grant.lease_id, grant.ttl_s, sent_at)
-        case Claim():
+        case ClaimKey():
             claim = [Put(key, request.value, request.lease_id)]
             result = await store.txn([CreateRevisionIs(key, 0)], claim, timeout_s=timeout_s)
             return Claimed(request.request, result.succeeded, result.revision)
@@ -301,7 +301,7 @@ async def perform(store: Store, key: str, request: Request, *, sent_at: float, s
             kv = next((kv for kv in listing.items if kv.key == key), None)
             return LeaderRead(request.request, kv, listing.revision)
         case RemoveLeftover():
-            result = await store.txn([CreateRevisionIs(key, request.term)], [Delete(key)], timeout_s=timeout_s)
+            result = await store.txn([CreateRevisionIs(key, request.term)], [DeleteKey(key)], timeout_s=timeout_s)
             return LeftoverRemoved(request.request, result.succeeded)
         case Renew():
             ttl_s = await store.keep_alive(request.lease_id, timeout_s=timeout_s)

@@ -28,7 +28,7 @@ RESERVOIR = 65_536
 """Values kept per recorder (512 KB when full). Below it quantiles are exact; above, a uniform sample (Vitter's R)."""
 
 
-class Quantiles:
+class ReservoirQuantiles:
     """Exact quantiles of up to ``RESERVOIR`` values, a fair sample of more; ``count``, ``sum`` and ``max`` exact."""
 
     def __init__(self, *, capacity: int = RESERVOIR, seed: int = 0) -> None:
@@ -74,7 +74,7 @@ class Metrics:
         self.service = service
         self.registry = CollectorRegistry()
         self._process = ProcessCollector(registry=self.registry)
-        self._quantiles: dict[str, Quantiles] = {}
+        self._quantiles: dict[str, ReservoirQuantiles] = {}
         self._figures: dict[str, Callable[[], Any]] = {}
         self._traffic: dict[str, Traffic] = {}
         self._leader: Gauge | None = None
@@ -110,11 +110,11 @@ class Metrics:
         """A histogram of seconds ``conclave_NAME``; end names with ``_seconds``."""
         return Histogram(f"conclave_{name}", text, labels, buckets=LATENCY_BUCKETS_S, registry=self.registry)
 
-    def quantiles(self, name: str) -> Quantiles:
+    def quantiles(self, name: str) -> ReservoirQuantiles:
         """The exact recorder of ``name`` (unit in the name: ``schedule_latency_ms``), shown at ``/v1/stats``."""
         recorder = self._quantiles.get(name)
         if recorder is None:
-            recorder = self._quantiles[name] = Quantiles()
+            recorder = self._quantiles[name] = ReservoirQuantiles()
         return recorder
 
     def figure(self, name: str, read: Callable[[], Any]) -> None:

@@ -182,7 +182,7 @@ def _node_affinity(at: str, args: Mapping[str, Any]) -> Fields:
     )
     known_keys(at, args["addedAffinity"], (required, preferred))
     try:
-        read = msgspec.convert(args["addedAffinity"], api.NodeAffinity)
+        read = msgspec.convert(args["addedAffinity"], api.KubeNodeAffinity)
     except msgspec.ValidationError as error:
         raise Wrong(at, f"{error}; write it as in a pod's spec.affinity.nodeAffinity") from None
     added, wishes = node_affinity_of(read)

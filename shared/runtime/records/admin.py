@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shared.errors import Conflict, StoreFenced
-from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Op, Put, Store
+from shared.ports import Compare, CreateRevisionIs, DeleteKey, KeyValue, ModRevisionIs, Op, Put, Store
 from shared.runtime.records.control import clean, rfc3339
 from shared.runtime.records.prefix_watch import newest_number
 from shared.wire.keys import Keys
@@ -46,7 +46,7 @@ async def write_term(store: Store, keys: Keys, *, term: int, id: str, url: str, 
     record = TermRecord(term=term, id=id, url=url, began=rfc3339(now))
     ops: list[Op] = [Put(key, encode_record(record))]
     surplus = len(listing.items) + 1 - TERMS_KEPT
-    ops += [Delete(kv.key) for kv in listing.items[: max(0, min(surplus, PRUNED_AT_ONCE))]]
+    ops += [DeleteKey(kv.key) for kv in listing.items[: max(0, min(surplus, PRUNED_AT_ONCE))]]
     if not (await store.txn([CreateRevisionIs(keys.coordinator_leader, term)], ops)).succeeded:
         raise StoreFenced(f"term {term} is over: it was not noted")
 
@@ -94,7 +94,7 @@ async def append_audit(
         ops: list[Op] = [Put(keys.audit_last, b"%d" % number), Put(keys.audit(number), encode_record(record))]
         if number % PRUNE_EVERY == 0 and number > AUDIT_KEPT:
             gone = surplus([*await read_audit(store, keys), record], AUDIT_KEPT)
-            ops += [Delete(keys.audit(old)) for old in gone[:PRUNED_AT_ONCE]]
+            ops += [DeleteKey(keys.audit(old)) for old in gone[:PRUNED_AT_ONCE]]
         revision = last.mod_revision if last is not None else 0
         compares: list[Compare] = [
             ModRevisionIs(keys.audit_last, revision),

@@ -45,7 +45,7 @@ class SeenService(msgspec.Struct, frozen=True, kw_only=True):
     queue: float | None = None
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignDecision(msgspec.Struct, frozen=True, kw_only=True):
     services: Mapping[str, SeenService] = {}
     calls: Sequence[tuple[str, str]] = ()
 
@@ -71,7 +71,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     unmade: str = ""
     go: GivenGo = GivenGo()
     services: Sequence[DecidedService] = ()
-    seen: Seen = Seen()
+    seen: ForeignDecision = ForeignDecision()
     bad: Mapping[str, Sequence[str]] = {}
     lacking: Mapping[str, str] = {}
     refused: Mapping[str, tuple[str, str]] = {}

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from shared.errors import Conflict, InvalidValue
-from shared.ports import Delete, KeyValue, ModRevisionIs, Op, Put, Store
+from shared.ports import DeleteKey, KeyValue, ModRevisionIs, Op, Put, Store
 from shared.wire.keys import Keys, escape
 from shared.wire.records import Drained, Paused, RuntimeSettings, decode_record, encode_record
 
@@ -120,7 +120,7 @@ async def _set(store: Store, key: str, value: bytes | None) -> bytes | None:
         kv = await store.get(key)
         if (kv is None) == (value is None):
             return kv.value if kv is not None else None
-        op: Op = Put(key, value) if value is not None else Delete(key)
+        op: Op = Put(key, value) if value is not None else DeleteKey(key)
         result = await store.txn([ModRevisionIs(key, kv.mod_revision if kv is not None else 0)], [op])
         if result.succeeded:
             return None

@@ -21,9 +21,9 @@ from msgspec import Struct, field
 from shared.errors import ConfigError, StoreError
 from shared.policy import numbering
 from shared.policy.registry import HEURISTICS, LEARNED
-from shared.policy.rollout.rollout import HISTORY_LIMIT, Change
+from shared.policy.rollout.rollout import HISTORY_LIMIT, PointerChange
 from shared.policy.weights import MAX_BYTES, digest, shipped, shipped_names
-from shared.ports import Compare, Delete, ModRevisionIs, Op, Put, Store
+from shared.ports import Compare, DeleteKey, ModRevisionIs, Op, Put, Store
 from shared.runtime.records.prefix_watch import follow_prefix, newest_number
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow, decode_record, encode_record
@@ -63,7 +63,7 @@ async def read_pointer(store: Store, keys: Keys, *, timeout_s: float = 2.0) -> S
 
 
 async def write_change(
-    store: Store, keys: Keys, change: Change, mod_revision: int, *, compares: Sequence[Compare] = (),
+    store: Store, keys: Keys, change: PointerChange, mod_revision: int, *, compares: Sequence[Compare] = (),
     weights: bytes | None = None,
 ) -> bool:  # fmt: skip
     """Write the change if the pointer is still at ``mod_revision`` (0: absent) and all ``compares`` hold.
@@ -82,7 +82,7 @@ async def write_change(
         Put(keys.policy_history(after.number), msgspec.json.encode(record)),
     ]
     if after.number > HISTORY_LIMIT:
-        ops.append(Delete(keys.policy_history(after.number - HISTORY_LIMIT)))
+        ops.append(DeleteKey(keys.policy_history(after.number - HISTORY_LIMIT)))
     if weights is not None:
         ops.append(Put(keys.policy_weights(digest(weights)), weights))
     timeout_s = 2.0 if weights is None else WEIGHTS_TIMEOUT_S
@@ -150,7 +150,7 @@ async def _forget_old(store: Store, keys: Keys) -> None:
     old = [sha256 for sha256 in seen[KEPT_WEIGHTS:] if sha256 not in named]
     if old:
         unchanged = ModRevisionIs(keys.policies_active, stored.mod_revision)
-        await store.txn([unchanged], [Delete(keys.policy_weights(sha256)) for sha256 in old[:64]])
+        await store.txn([unchanged], [DeleteKey(keys.policy_weights(sha256)) for sha256 in old[:64]])
 
 
 # --- which policies there are ------------------------------------------------------------------------------------

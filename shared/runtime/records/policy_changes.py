@@ -22,7 +22,7 @@ from shared.policy.numbering import numbered
 from shared.policy.registry import MixtureInvalid, bytes_of, goal_of, is_mixture, load_policy, ref_of, reference
 from shared.policy.rollout import rollout
 from shared.policy.rollout.outcome import GoalUnknown
-from shared.policy.rollout.rollout import BUILT_IN, Change, first_pointer, publish, roll_back, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, PointerChange, first_pointer, publish, roll_back, to_stage
 from shared.policy.weights import decode, digest, shipped, shipped_bytes, shipped_names
 from shared.ports import Store
 from shared.runtime.records.policies import (
@@ -81,7 +81,7 @@ async def activate(
         given = "promotion" if promotion else "goal"
         raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with {stage}")
 
-    async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
+    async def change(pointer: PolicyPointer | None) -> tuple[PointerChange | None, bytes | None]:
         ref, data = await _chosen(store, keys, name, weights, pointer, say)
         if pointer is None and not new_mesh:
             raise Conflict(
@@ -90,7 +90,7 @@ async def activate(
         before = pointer or first_pointer(BUILT_IN, number=await newest_change(store, keys))
         if ref == before.active and before.candidate is None:
             kept = data is None or await get_weights(store, keys, ref.sha256) is not None
-            return (None if pointer is not None and kept else _joined(before, Change(before, before))), data
+            return (None if pointer is not None and kept else _joined(before, PointerChange(before, before))), data
         made_for = "" if stage is Stage.ACTIVE else await _made_for(store, keys, ref, data, instead=goal)
         step = publish(before, ref, by=by) if before.candidate != ref else None
         share = (percent or 100) if stage is Stage.CANARY else 0
@@ -103,7 +103,7 @@ async def activate(
             moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal,
             made_for=made_for,
         )  # fmt: skip
-        return _joined(before, Change(before, after)), data
+        return _joined(before, PointerChange(before, after)), data
 
     return await _swap(store, keys, change)
 
@@ -196,7 +196,7 @@ async def withdraw(store: Store, keys: Keys, *, by: str, reason: str) -> PolicyP
     Refused: ``ConfigError``, there is nothing to go back to. Unknown: ``StoreUnknown``.
     """
 
-    async def change(pointer: PolicyPointer | None) -> tuple[Change | None, bytes | None]:
+    async def change(pointer: PolicyPointer | None) -> tuple[PointerChange | None, bytes | None]:
         if pointer is None:
             raise ConfigError("policy: no policy has been activated here; there is nothing to roll back")
         return roll_back(pointer, reason=reason, by=by), None
@@ -342,7 +342,7 @@ def _titled(name: str, ref: PolicyRef, data: bytes, known: list[PolicyRef]) -> t
     return found, titled
 
 
-Changing = Callable[[PolicyPointer | None], Awaitable[tuple[Change | None, bytes | None]]]
+Changing = Callable[[PolicyPointer | None], Awaitable[tuple[PointerChange | None, bytes | None]]]
 
 
 async def _swap(store: Store, keys: Keys, change: Changing) -> PolicyPointer:
@@ -358,6 +358,6 @@ async def _swap(store: Store, keys: Keys, change: Changing) -> PolicyPointer:
     raise ConfigError("policy: somebody else changes the pointer all the time; look with 'conclave policy show'")
 
 
-def _joined(before: PolicyPointer, change: Change) -> Change:
+def _joined(before: PolicyPointer, change: PointerChange) -> PointerChange:
     """Publishing and moving as one change, with one number."""
-    return Change(before, msgspec.structs.replace(change.after, number=before.number + 1))
+    return PointerChange(before, msgspec.structs.replace(change.after, number=before.number + 1))

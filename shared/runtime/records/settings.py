@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 
 from shared.errors import Conflict
-from shared.ports import Delete, ModRevisionIs, Op, Put, Store
+from shared.ports import DeleteKey, ModRevisionIs, Op, Put, Store
 from shared.runtime.records.control import CAS_TRIES, clean, rfc3339
 from shared.runtime.records.prefix_watch import newest_number
 from shared.wire.keys import Keys
@@ -63,7 +63,7 @@ async def change_settings(
         value = encode_record(after)
         ops: list[Op] = [Put(keys.settings_current, value), Put(keys.settings_history(after.number), value)]
         if after.number > HISTORY_LIMIT:
-            ops.append(Delete(keys.settings_history(after.number - HISTORY_LIMIT)))
+            ops.append(DeleteKey(keys.settings_history(after.number - HISTORY_LIMIT)))
         revision = kv.mod_revision if kv is not None else 0
         if (await store.txn([ModRevisionIs(keys.settings_current, revision)], ops)).succeeded:
             return after

@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from shared.model.devices import Allocation, DeviceClaim, Result
+from shared.model.devices import AllocatedDevice, Allocation, DeviceClaim
 from shared.model.versions import newer
 from shared.scheduling.devices import counters
 from shared.scheduling.devices.capacity import suffices
 from shared.scheduling.devices.claims import MOST_CONSUMERS
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.usage import DeviceUsage
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ class ClaimAccounts:
 
     def validate(self) -> Iterator[str]:
         """What is broken of C1 to C4; nothing while all is well. Costs as much as all claims."""
-        usage = Usage()
+        usage = DeviceUsage()
         for claim in self.inventory.claims.values():
             if claim.allocation is not None:
                 usage.count(claim.allocation)
@@ -347,7 +347,7 @@ def taken_by_others(inventory: Inventory, allocation: Allocation) -> str:
     return _counters_left(inventory, allocation)
 
 
-def _too_much(inventory: Inventory, result: Result, wanted: dict[tuple[str, str, str], Counter[str]]) -> str:
+def _too_much(inventory: Inventory, result: AllocatedDevice, wanted: dict[tuple[str, str, str], Counter[str]]) -> str:
     device = inventory.published((result.driver, result.pool)).get(result.device)
     more = wanted.setdefault(result.id, Counter())
     more.update(dict(result.consumed))

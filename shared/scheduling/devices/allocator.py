@@ -13,8 +13,9 @@ sent what came of it, so that a claim of 32 devices does not nest as many calls.
 - NOT: it cannot, and everything is undone
 - TOO_MANY: it cannot, for a claim would get more than 32 devices; other devices do not help, only fewer
 
-A selector that fails on a device, and what no choice can repair, ends the search (``Ended``). So does its budget of
-steps: it is counted, not timed, so that equal nodes are answered alike. Of like devices one is tried where it failed.
+A selector that fails on a device, and what no choice can repair, ends the search (``SearchEnded``). So does its budget
+of steps: it is counted, not timed, so that equal nodes are answered alike. Of like devices one is tried where it
+failed.
 
 Quirks of 1.36, mended since (``release``): a device whose counters fit keeps them for the rest of the search when a
 taint or a constraint then bars it, and a shareable one when the search backs out of it (kubernetes#140431); one that
@@ -33,12 +34,12 @@ from typing import NamedTuple
 from shared.model.devices import MOST_RESULTS, DeviceClaim
 from shared.scheduling.devices import counters
 from shared.scheduling.devices.capacity import Amounts
-from shared.scheduling.devices.constraints import Constraint, constraint_of
+from shared.scheduling.devices.constraints import AllocationConstraint, constraint_of
 from shared.scheduling.devices.hopeless import hopeless
-from shared.scheduling.devices.outcomes import Ended, Failure, Found, Given
+from shared.scheduling.devices.outcomes import AllocationFailure, FoundDevices, GivenDevice, SearchEnded
 from shared.scheduling.devices.pools import offered_now
 from shared.scheduling.devices.taints import barred
-from shared.scheduling.devices.wanted import NodeOffer, Place, Wanted
+from shared.scheduling.devices.wanted import NodeOffer, Place, WantedDevices
 from shared.scheduling.framework import Code
 from shared.scheduling.state.releases import Release
 
@@ -62,14 +63,16 @@ _Level = Generator["_Level", _Outcome, _Outcome]
 class _Undo(NamedTuple):
     """What a choice has changed. ``constraints``: how many were told of it."""
 
-    wanted: Wanted
+    wanted: WantedDevices
     constraints: int = 0
     charged: bool = False
     exclusive: bool = False
     shared: bool = False
 
 
-def allocate(node: NodeOffer, claims: Sequence[DeviceClaim], steps: int = STEPS_PER_NODE) -> Found | Failure:
+def allocate(
+    node: NodeOffer, claims: Sequence[DeviceClaim], steps: int = STEPS_PER_NODE
+) -> FoundDevices | AllocationFailure:
     """The first solution, or why there is none within so many steps."""
     search = _Search(node, claims, steps)
     try:
@@ -78,14 +81,14 @@ def allocate(node: NodeOffer, claims: Sequence[DeviceClaim], steps: int = STEPS_
             outcome = _Outcome.NOT
         else:
             outcome = _run(search.request(0, 0))
-    except Ended as ended:
+    except SearchEnded as ended:
         return ended.failure._replace(steps=search.steps)
     if outcome is _Outcome.FOUND:
-        return Found(tuple(map(tuple, search.given)), tuple(map(tuple, search.chosen)), search.steps)
+        return FoundDevices(tuple(map(tuple, search.given)), tuple(map(tuple, search.chosen)), search.steps)
     if outcome is _Outcome.TOO_MANY:
-        return Failure(Code.ERROR, "allocation max size exceeded", steps=search.steps)
+        return AllocationFailure(Code.ERROR, "allocation max size exceeded", steps=search.steps)
     invalid = any(pool.invalid for pool in node.pools)
-    return Failure(Code.UNRESOLVABLE, INVALID_POOLS if invalid else CANNOT, steps=search.steps)
+    return AllocationFailure(Code.UNRESOLVABLE, INVALID_POOLS if invalid else CANNOT, steps=search.steps)
 
 
 def _run(level: _Level) -> _Outcome:
@@ -110,11 +113,11 @@ class _Search:
         self._node, self._claims, self._budget = node, claims, budget
         self._legacy = node.release is Release.V1_36
         self.steps = 0
-        self.given: list[list[Given]] = [[] for _ in claims]
+        self.given: list[list[GivenDevice]] = [[] for _ in claims]
         self.chosen: list[list[int]] = [[0] * len(claim.requests) for claim in claims]
-        self.wanted: list[list[list[Wanted]]] = []
+        self.wanted: list[list[list[WantedDevices]]] = []
         """Per claim and request: its alternatives, or the one thing that it asks."""
-        self._constraints: list[list[Constraint]] = []
+        self._constraints: list[list[AllocationConstraint]] = []
         self._holders: dict[Place, set[int]] = {}
         """Which claims hold a device for themselves, in this search."""
         self._taken: dict[Place, dict[str, int]] = {}
@@ -123,11 +126,11 @@ class _Search:
         self._free: dict[int, counters.Free] = {}
 
     def prepare(self) -> None:
-        """Look everything up; raises ``Ended`` where that alone shows that there is no solution."""
+        """Look everything up; raises ``SearchEnded`` where that alone shows that there is no solution."""
         for c, claim in enumerate(self._claims):
             if claim.problem:
-                raise Ended(Failure(Code.ERROR, f"claim {{claim}}: {claim.problem}", c))
-            requests: list[list[Wanted]] = []
+                raise SearchEnded(AllocationFailure(Code.ERROR, f"claim {{claim}}: {claim.problem}", c))
+            requests: list[list[WantedDevices]] = []
             least = 0
             for request in claim.requests:
                 alternative = bool(request.alternatives)
@@ -136,7 +139,7 @@ class _Search:
                 least += min((one.count for one in asks), default=0)
             if least > MOST_RESULTS:
                 text = f"claim {{claim}}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
-                raise Ended(Failure(Code.ERROR, text, c))
+                raise SearchEnded(AllocationFailure(Code.ERROR, text, c))
             self.wanted.append(requests)
             self._constraints.append([constraint_of(spec, self._node.release) for spec in claim.constraints])
 
@@ -163,7 +166,7 @@ class _Search:
                 return _Outcome.FOUND
         return _Outcome.TOO_MANY if too_many else _Outcome.NOT
 
-    def _devices(self, c: int, r: int, wanted: Wanted, n: int, start: int) -> _Level:
+    def _devices(self, c: int, r: int, wanted: WantedDevices, n: int, start: int) -> _Level:
         """The ``n``-th device of a request and all after it, from ``start`` on."""
         if wanted.everything is not None and not wanted.everything:
             return _Outcome.NOT
@@ -205,7 +208,7 @@ class _Search:
         self.steps += 1
         if self.steps > self._budget:
             text = f"gave up the search for devices after {self._budget} steps: too many combinations to try"
-            raise Ended(Failure(Code.UNRESOLVABLE, text, exhausted=True))
+            raise SearchEnded(AllocationFailure(Code.UNRESOLVABLE, text, exhausted=True))
 
     # --- one device ---------------------------------------------------------------------------------------------------
 
@@ -220,7 +223,7 @@ class _Search:
         holders = frozenset(self._holders.get(place, ())), one.id in self._node.usage.exclusive
         return one.facts, one.device.taints, one.device.consumes and (p, one.device.consumes), holders
 
-    def _possible(self, c: int, wanted: Wanted, place: Place) -> bool:
+    def _possible(self, c: int, wanted: WantedDevices, place: Place) -> bool:
         """What is cheap to know before anything is taken: in use, the selectors, the capacity."""
         return (
             not self._in_use(c, wanted, place)
@@ -228,7 +231,7 @@ class _Search:
             and self._node.enough(wanted, place, self._taken.get(place, {}))
         )
 
-    def _in_use(self, c: int, wanted: Wanted, place: Place) -> bool:
+    def _in_use(self, c: int, wanted: WantedDevices, place: Place) -> bool:
         """Admin access looks past all users but those of its own claim."""
         holders = self._holders.get(place)
         if wanted.ask.admin:
@@ -238,7 +241,7 @@ class _Search:
             return True
         return not self._legacy and not one.device.shareable and one.id in self._node.usage.shares
 
-    def _take(self, c: int, wanted: Wanted, place: Place, *, must: bool) -> _Undo | None:
+    def _take(self, c: int, wanted: WantedDevices, place: Place, *, must: bool) -> _Undo | None:
         """Choose the device; None where it may not be. ``must``: no other will do."""
         device = self._node.pools[place[0]].devices[place[1]].device
         if must and self._in_use(c, wanted, place):
@@ -260,7 +263,7 @@ class _Search:
                 if must:
                     text = f"claim {{claim}}, request {wanted.ask.name}: cannot add device {{device}}"
                     text += " because a claim constraint would not be satisfied"
-                    raise Ended(Failure(Code.ERROR, text, c, *place))
+                    raise SearchEnded(AllocationFailure(Code.ERROR, text, c, *place))
                 for before in self._constraints[c][:index]:
                     before.remove(wanted.request, wanted.alternative)
                 self._barred(c, place, undo)
@@ -280,7 +283,7 @@ class _Search:
             for name, amount in consumed:
                 total[name] = total.get(name, 0) + amount
             undo = undo._replace(shared=True)
-        self.given[c].append(Given(*place, wanted.name, wanted.ask, consumed))
+        self.given[c].append(GivenDevice(*place, wanted.name, wanted.ask, consumed))
         return undo
 
     def _barred(self, c: int, place: Place, undo: _Undo) -> None:

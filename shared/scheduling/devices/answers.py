@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shared.scheduling.devices.outcomes import Failure, Found
+from shared.scheduling.devices.outcomes import AllocationFailure, FoundDevices
 from shared.scheduling.framework import Code
 
 UNASKED, REFUSED, GIVEN, FAILED = -1, 0, 1, 2
-"""What a group of nodes says to claims; see ``Answers``."""
+"""What a group of nodes says to claims; see ``DeviceAnswers``."""
 
-Answer = Found | Failure
+Answer = FoundDevices | AllocationFailure
 
-NOTHING_ASKED = Found((), ())
+NOTHING_ASKED = FoundDevices((), ())
 """The answer to no claims."""
 
 
-class Answers:
+class DeviceAnswers:
     """About claims of one kind, by group of nodes. ``takes``: ``GIVEN`` where they get what they ask for, ``REFUSED``
     where not, ``FAILED`` where the question itself fails, ``UNASKED`` where nobody has asked yet."""
 
@@ -47,6 +47,6 @@ class Answers:
 
 def as_said(answer: Answer) -> int:
     """The answer as one of the four."""
-    if isinstance(answer, Found):
+    if isinstance(answer, FoundDevices):
         return GIVEN
     return FAILED if answer.code is Code.ERROR else REFUSED

@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from shared.scheduling.devices.fullness import PLAIN
-from shared.scheduling.devices.inventory import Inventory, Named
-from shared.scheduling.devices.pools import Pool, PoolDevice, offered_now
+from shared.scheduling.devices.inventory import Inventory, NamedNode
+from shared.scheduling.devices.pools import DevicePool, PoolDevice, offered_now
 from shared.scheduling.devices.shares import free_parts
 from shared.scheduling.devices.taints import barred
-from shared.scheduling.devices.usage import PoolId, Usage
+from shared.scheduling.devices.usage import DeviceUsage, PoolId
 
 STATES = ("free", "allocated", "tainted", "blocked")
 
@@ -51,7 +51,7 @@ def summed(counts: Sequence[tuple[DeviceCounts, int]]) -> DeviceCounts:
     return DeviceCounts(**{name: sum(times * getattr(one, name) for one, times in counts) for name in fields})
 
 
-def counts_of(pool: Pool, usage: Usage) -> DeviceCounts:
+def counts_of(pool: DevicePool, usage: DeviceUsage) -> DeviceCounts:
     """The devices of a pool that a node sees."""
     used = [one for one in (*pool.devices, *pool.others) if usage.used(one.id)]
     left = offered_now(pool, used) or {}
@@ -63,7 +63,7 @@ def counts_of(pool: Pool, usage: Usage) -> DeviceCounts:
     )  # fmt: skip
 
 
-def _state(one: PoolDevice, usage: Usage, left: Mapping[tuple[str, str], int]) -> str:
+def _state(one: PoolDevice, usage: DeviceUsage, left: Mapping[tuple[str, str], int]) -> str:
     if usage.used(one.id):
         return "allocated"
     if barred(one.device, ()):
@@ -77,14 +77,14 @@ class Census:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._known: WeakKeyDictionary[Pool, tuple[int, DeviceCounts]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[DevicePool, tuple[int, DeviceCounts]] = WeakKeyDictionary()
         """As of which stamp of its use; until the inventory forgets the pool."""
 
-    def on(self, node: Named) -> list[tuple[PoolId, DeviceCounts]]:
+    def on(self, node: NamedNode) -> list[tuple[PoolId, DeviceCounts]]:
         """What one node reaches, by driver and pool."""
         return [(pool.id, self._counts(pool)) for pool in self._inventory.of(node).pools]
 
-    def drivers(self, nodes: Sequence[Named]) -> dict[str, DeviceCounts]:
+    def drivers(self, nodes: Sequence[NamedNode]) -> dict[str, DeviceCounts]:
         """Of the whole cluster, by driver. What several nodes reach counts once."""
         if self._inventory.empty:
             return {}
@@ -95,7 +95,7 @@ class Census:
             found.setdefault(pool.id[0], Counter())[self._counts(pool)] += 1
         return {driver: summed(list(times.items())) for driver, times in sorted(found.items())}
 
-    def shares(self, nodes: Sequence[Named]) -> dict[str, list[float | None]]:
+    def shares(self, nodes: Sequence[NamedNode]) -> dict[str, list[float | None]]:
         """By driver of each node how much of what it reaches is in use; None: it reaches nothing of it."""
         if self._inventory.empty:
             return {}
@@ -111,7 +111,7 @@ class Census:
                 found.setdefault(driver, [None] * len(nodes))[place] = round(used / whole, 3) if whole else 0.0
         return dict(sorted(found.items()))
 
-    def _counts(self, pool: Pool) -> DeviceCounts:
+    def _counts(self, pool: DevicePool) -> DeviceCounts:
         usage = self._inventory.usage
         known, stamp = self._known.get(pool), usage.stamps[pool.id]
         if known is None or known[0] != stamp:

@@ -19,7 +19,7 @@ from shared.model.devices import Consumer, DeviceClaim, DeviceClass, DevicePod, 
 from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_title
+from shared.model.pod_group import GroupSource, PodGroup, group_title
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.accounts import ClaimAccounts
 from shared.scheduling.devices.backed import BackedResources
@@ -374,7 +374,7 @@ class ClaimedDevices:
         """Whether the pod is of a group of Kubernetes' own that the watch has not shown, or shows no more."""
         if not pod.group or pod.asks is None or not pod.asks.claims:
             return False
-        native = pod.group.startswith(f"{Source.NATIVE.value}:")
+        native = pod.group.startswith(f"{GroupSource.NATIVE.value}:")
         return native and self.knows_groups and pod.group not in self._groups
 
     def forget(self, uid: str) -> None:

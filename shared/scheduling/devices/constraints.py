@@ -20,7 +20,7 @@ from shared.scheduling.state.releases import Release
 Values = frozenset[tuple[str, int | bool | str]]
 
 
-class Constraint(Protocol):
+class AllocationConstraint(Protocol):
     """``request`` and ``alternative`` ("" for none) are of the request that the device is for."""
 
     @property
@@ -38,7 +38,7 @@ class Constraint(Protocol):
         ...
 
 
-def constraint_of(spec: AttributeConstraint, release: Release) -> Constraint:
+def constraint_of(spec: AttributeConstraint, release: Release) -> AllocationConstraint:
     """The constraint, with no device counted."""
     if not spec.distinct:
         return _Match(spec)

@@ -28,14 +28,23 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.model.constraints import SelectorTerm
-from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Mapped, Request
+from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, DeviceRequest, Mapped
 from shared.model.resources import is_extended
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
-from shared.scheduling.devices.answers import FAILED, GIVEN, NOTHING_ASKED, REFUSED, UNASKED, Answer, Answers, as_said
+from shared.scheduling.devices.answers import (
+    FAILED,
+    GIVEN,
+    NOTHING_ASKED,
+    REFUSED,
+    UNASKED,
+    Answer,
+    DeviceAnswers,
+    as_said,
+)
 from shared.scheduling.devices.claims import holders, may_be_freed, pod_claims, usable
-from shared.scheduling.devices.inventory import Inventory, Named
-from shared.scheduling.devices.outcomes import Failure
+from shared.scheduling.devices.inventory import Inventory, NamedNode
+from shared.scheduling.devices.outcomes import AllocationFailure
 from shared.scheduling.devices.results import allocation_of
 from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.devices.tried import TriedDevices
@@ -65,7 +74,7 @@ MOST_KINDS, MOST_ANSWERS = 256, 65_536
 """Kinds of claims that are remembered, and answers about all of them; when full, all are forgotten."""
 
 
-class Offering(Named, Protocol):
+class Offering(NamedNode, Protocol):
     """A node, with what device plugins offer on it."""
 
     @property
@@ -106,7 +115,7 @@ class Devices:
         ``reuse``: a claim for extended resources that an attempt has left is used where it says what is needed, and
         none is made that asks for nothing; kube-scheduler 1.36 deletes every one first, and makes such."""
         self.inventory, self.selectors, self.fullest_first, self.reuse = inventory, selectors, fullest_first, reuse
-        self._answers: dict[_Kind, Answers] = {}
+        self._answers: dict[_Kind, DeviceAnswers] = {}
         self._epoch = 0
         self._split: tuple[Sequence[Offering], dict[tuple[str, ...], list[_Part]]] = ((), {})
 
@@ -173,7 +182,7 @@ class Devices:
                     return _refused(f"request {name}: device class {ask.class_name} does not exist")
         return None
 
-    def answers(self, claims: Sequence[DeviceClaim]) -> Answers:
+    def answers(self, claims: Sequence[DeviceClaim]) -> DeviceAnswers:
         """What is known about these claims; to be added to."""
         if self._epoch != self.inventory.epoch or sum(map(len, self._answers.values())) >= MOST_ANSWERS:
             self._answers.clear()
@@ -186,7 +195,7 @@ class Devices:
         if found is None:
             if len(self._answers) >= MOST_KINDS:
                 self._answers.clear()
-            found = self._answers[key] = Answers()
+            found = self._answers[key] = DeviceAnswers()
         return found
 
     def _selectors_of(self, name: str) -> tuple[str, ...]:
@@ -210,7 +219,7 @@ class _Variant:
     claims: tuple[DeviceClaim, ...]
     mapped: tuple[Mapped, ...]
     stale: bool
-    answers: Answers
+    answers: DeviceAnswers
     epoch: int
     """Of the inventory, for which the groups of ``answers`` mean what they say."""
 
@@ -273,7 +282,7 @@ class PodDevices:
         unavailable = [index for index, claim in enumerate(self.claims) if not self._usable_there(claim, node)]
         if self.searches:
             answer, variant = self._answer(node)
-            if isinstance(answer, Failure):
+            if isinstance(answer, AllocationFailure):
                 text = answer.say(variant.claims, self.of.inventory.of(node).pools)
                 return _refused(text, answer.code)
         if unavailable:
@@ -317,7 +326,7 @@ class PodDevices:
             alone = np.zeros(len(places), np.bool_)
             for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
                 answer = variant.answers.get(int(group))
-                if isinstance(answer, Failure) and answer.pool < 0:
+                if isinstance(answer, AllocationFailure) and answer.pool < 0:
                     found[answer.say(variant.claims, ())] += int(count)
                 else:
                     alone |= groups == group
@@ -361,7 +370,7 @@ class PodDevices:
         if not self.searches or self._by_plugins_alone(node):
             return []
         answer, variant = self._answer(node)
-        if isinstance(answer, Failure):
+        if isinstance(answer, AllocationFailure):
             return []
         pools, classes = self.of.inventory.of(node).pools, self.of.inventory.classes
         return [
@@ -401,7 +410,7 @@ class PodDevices:
         if not self.searches or self._by_plugins_alone(node):
             return 0
         answer, variant = self._answer(node)
-        if isinstance(answer, Failure):
+        if isinstance(answer, AllocationFailure):
             return 0
         total = 0
         for claim, chosen in zip(variant.claims, answer.chosen, strict=True):
@@ -474,7 +483,7 @@ class PodDevices:
         if answer is None:
             left = STEPS_PER_POD - self._steps
             if left <= 0:
-                return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
+                return AllocationFailure(Code.UNRESOLVABLE, OVER_BUDGET), variant
             inventory = self.of.inventory
             usage = inventory.usage
             if key and self.tried is not None:
@@ -487,8 +496,8 @@ class PodDevices:
             asks = sum(len(request.asks) for claim in variant.claims for request in claim.requests)
             once = sum(len(pool.devices) for pool in devices.pools) * asks
             self._steps += max(0, answer.steps - once)
-            if isinstance(answer, Failure) and answer.exhausted and left < STEPS_PER_NODE:
-                return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
+            if isinstance(answer, AllocationFailure) and answer.exhausted and left < STEPS_PER_NODE:
+                return AllocationFailure(Code.UNRESOLVABLE, OVER_BUDGET), variant
             if key:
                 self._beside[beside] = answer
             else:
@@ -508,7 +517,7 @@ def _names_nodes(claim: DeviceClaim) -> bool:
     return all(any(one.key == "metadata.name" and one.operator == "In" for one in term.fields) for term in terms)
 
 
-def _position(request: Request, taken: set[str]) -> int:
+def _position(request: DeviceRequest, taken: set[str]) -> int:
     names = (f"{request.name}/{ask.name}" for ask in request.alternatives)
     return sum(MOST_ALTERNATIVES - index for index, name in enumerate(names) if name in taken)
 

@@ -29,11 +29,11 @@ TEXT, ENTRIES = 64, 32
 _READ_AS_THEY_ARE = frozenset(("@in", "size", "_==_", "_!=_"))
 
 
-class SelectorError(Exception):
+class DeviceSelectorError(Exception):
     """A selector that does not compile, costs too much, or failed on a device. The text says why."""
 
 
-class TooCostlyError(SelectorError):
+class TooCostlyError(DeviceSelectorError):
     """A selector that may cost more than the API server allows."""
 
 
@@ -75,14 +75,14 @@ class _Node(NamedTuple):
 
 
 def read(serialized: bytes) -> Read:
-    """Raises ``SelectorError`` for what may cost too much."""
+    """Raises ``DeviceSelectorError`` for what may cost too much."""
     try:
         tree = _tree(serialized)
         found = _Reader()
         found.walk(tree, exact=False)
         cost, _ = _cost(tree, {})
     except RecursionError:
-        raise SelectorError("the expression is nested too deeply; shorten it") from None
+        raise DeviceSelectorError("the expression is nested too deeply; shorten it") from None
     if cost > MOST_COST:
         raise TooCostlyError(f"the expression may cost {cost}, more than {MOST_COST}; shorten its lists and loops")
     patched = bytearray(serialized)
@@ -219,7 +219,7 @@ def _tree(serialized: bytes) -> _Node:
             for inner, _, first, last in _fields(serialized, start, end):
                 if inner == 4:
                     return _node(serialized, first, last)
-    raise SelectorError("the compiler gave no expression")
+    raise DeviceSelectorError("the compiler gave no expression")
 
 
 def _node(data: bytes, start: int, end: int) -> _Node:

@@ -15,7 +15,7 @@ from base64 import b32encode
 from collections.abc import Mapping
 from hashlib import sha256
 
-from shared.model.devices import Ask, ContainerAsk, DeviceClaim, DeviceClass, DevicePod, Mapped, Request
+from shared.model.devices import ContainerAsk, DeviceAsk, DeviceClaim, DeviceClass, DevicePod, DeviceRequest, Mapped
 from shared.model.resources import IMPLICIT_DEVICE_CLASS, is_extended
 
 CLAIM_NAME = "<extended-resources>"
@@ -48,9 +48,9 @@ def backed(pod: DevicePod, classes: Mapping[str, DeviceClass]) -> dict[str, Devi
     return found
 
 
-def claimed(pod: DevicePod, classes: Mapping[str, DeviceClass]) -> tuple[tuple[Request, ...], tuple[Mapped, ...]]:
+def claimed(pod: DevicePod, classes: Mapping[str, DeviceClass]) -> tuple[tuple[DeviceRequest, ...], tuple[Mapped, ...]]:
     """The requests of the claim that serves these ``classes`` by resource, and who is served by which."""
-    requests: list[Request] = []
+    requests: list[DeviceRequest] = []
     mapped: list[Mapped] = []
     for resource in sorted(classes):
         made, served = _of_resource(pod.containers, resource, classes[resource].name)
@@ -66,21 +66,21 @@ def claim_name(pod_name: str, pod_uid: str) -> str:
     return f"{pod_name}{NAME_BASE}"[: MOST_NAME - SUFFIX].rstrip(".") + suffix
 
 
-def template(pod: DevicePod, requests: tuple[Request, ...] = (), name: str = CLAIM_NAME) -> DeviceClaim:
+def template(pod: DevicePod, requests: tuple[DeviceRequest, ...] = (), name: str = CLAIM_NAME) -> DeviceClaim:
     """The claim as it would be made for the pod."""
     return DeviceClaim(pod.namespace, name, requests=requests, owner=pod.uid, for_extended=True)
 
 
 def _of_resource(
     containers: tuple[ContainerAsk, ...], resource: str, class_name: str
-) -> tuple[list[Request], list[Mapped]]:
-    lasting: list[Request | None] = [None] * len(containers)
+) -> tuple[list[DeviceRequest], list[Mapped]]:
+    lasting: list[DeviceRequest | None] = [None] * len(containers)
     served: list[Mapped] = []
     for index, container in enumerate(containers):
         if not container.ends:
             lasting[index], names = _asked(index, container, resource, class_name, ())
             served += names
-    largest: Request | None = None
+    largest: DeviceRequest | None = None
     ending: list[Mapped] = []
     own: set[str] = set()
     for index, container in enumerate(containers):
@@ -98,13 +98,13 @@ def _of_resource(
     return requests, served + ending
 
 
-def _count(request: Request) -> int:
+def _count(request: DeviceRequest) -> int:
     return request.exactly.count if request.exactly is not None else 0
 
 
 def _asked(
-    index: int, container: ContainerAsk, resource: str, class_name: str, reusable: tuple[Request, ...]
-) -> tuple[Request | None, list[Mapped]]:
+    index: int, container: ContainerAsk, resource: str, class_name: str, reusable: tuple[DeviceRequest, ...]
+) -> tuple[DeviceRequest | None, list[Mapped]]:
     """What the container asks for beyond what it may reuse, and all that serves it."""
     amount = dict(container.requests).get(resource, 0)
     if not amount:
@@ -118,4 +118,4 @@ def _asked(
     rank = sorted(name for name, _ in container.requests).index(resource)
     name = f"container-{index}-request-{rank}"
     served.append(Mapped(container.name, resource, name))
-    return Request(name, Ask(name, class_name, count=amount - have)), served
+    return DeviceRequest(name, DeviceAsk(name, class_name, count=amount - have)), served

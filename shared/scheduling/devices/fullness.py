@@ -9,13 +9,13 @@ from __future__ import annotations
 from shared.model.devices import Device
 from shared.model.gpu_shares import DriverShare
 from shared.scheduling.devices.capacity import Amounts
-from shared.scheduling.devices.pools import Pool, PoolDevice, offered_now
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.pools import DevicePool, PoolDevice, offered_now
+from shared.scheduling.devices.usage import DeviceUsage
 
 PLAIN = DriverShare()
 
 
-def left_of_sets(pool: Pool, usage: Usage) -> dict[str, float]:
+def left_of_sets(pool: DevicePool, usage: DeviceUsage) -> dict[str, float]:
     """Of each set of counters of a pool, which part of the scarcest counter is left."""
     if pool.free is None:
         return {}
@@ -27,7 +27,7 @@ def left_of_sets(pool: Pool, usage: Usage) -> dict[str, float]:
     return found
 
 
-def left_of_device(one: PoolDevice, usage: Usage, sets: dict[str, float], share: DriverShare = PLAIN) -> float:
+def left_of_device(one: PoolDevice, usage: DeviceUsage, sets: dict[str, float], share: DriverShare = PLAIN) -> float:
     """Of one device; of a partition, of the devices that it is a part of."""
     if one.device.consumes:
         return min(sets.get(name, 0.0) for name, _ in one.device.consumes)

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from shared.model.devices import MOST_RESULTS, AttributeConstraint, DeviceClaim
 from shared.scheduling.devices.constraints import concerns
-from shared.scheduling.devices.outcomes import Ended
+from shared.scheduling.devices.outcomes import SearchEnded
 from shared.scheduling.devices.taints import barred
-from shared.scheduling.devices.wanted import NodeOffer, Place, Wanted
+from shared.scheduling.devices.wanted import NodeOffer, Place, WantedDevices
 
-Requests = Sequence[Sequence[Wanted]]
+Requests = Sequence[Sequence[WantedDevices]]
 
 
 def hopeless(node: NodeOffer, claims: Sequence[DeviceClaim], wanted: Sequence[Requests]) -> bool:
@@ -37,7 +37,7 @@ def hopeless(node: NodeOffer, claims: Sequence[DeviceClaim], wanted: Sequence[Re
             for constraint in claim.constraints
         )
         return unsatisfied and _no_selector_fails(node, wanted)
-    except Ended:
+    except SearchEnded:
         return False
 
 
@@ -65,7 +65,7 @@ def _places(node: NodeOffer) -> list[Place]:
     return [(p, d) for p, pool in enumerate(node.pools) for d in range(len(pool.devices))]
 
 
-def _possible(node: NodeOffer, c: int, wanted: Wanted, place: Place) -> bool:
+def _possible(node: NodeOffer, c: int, wanted: WantedDevices, place: Place) -> bool:
     one = node.pools[place[0]].devices[place[1]]
     in_use = one.id in node.usage.exclusive and not wanted.ask.admin
     if in_use or barred(one.device, wanted.ask.tolerations):
@@ -74,7 +74,7 @@ def _possible(node: NodeOffer, c: int, wanted: Wanted, place: Place) -> bool:
 
 
 def _no_selector_fails(node: NodeOffer, wanted: Sequence[Requests]) -> bool:
-    """Raises ``Ended`` where one does."""
+    """Raises ``SearchEnded`` where one does."""
     for c, requests in enumerate(wanted):
         for asks in requests:
             for one in asks:

@@ -21,9 +21,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, Device, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
-from shared.scheduling.devices.pools import Pool, PoolDevice, build, in_order, reaches, relevant
+from shared.scheduling.devices.pools import DevicePool, PoolDevice, build, in_order, reaches, relevant
 from shared.scheduling.devices.taints import rule_taints
-from shared.scheduling.devices.usage import PoolId, Usage, gives_back
+from shared.scheduling.devices.usage import DeviceUsage, PoolId, gives_back
 from shared.scheduling.state.node_table import IntArray
 from shared.scheduling.state.releases import Release
 
@@ -31,7 +31,7 @@ MOST_GROUPS = 16_384
 """Groups that are told apart, at least, before all are forgotten and made again, with every answer about them."""
 
 
-class Named(Protocol):
+class NamedNode(Protocol):
     """A node: its name and labels decide what reaches it."""
 
     @property
@@ -46,7 +46,7 @@ class _Slices:
     """The slices of one pool by name, and what they look like from a node that has to look at some of them."""
 
     by_name: dict[str, DeviceSlice] = field(default_factory=dict)
-    views: dict[tuple[str, ...], Pool | None] = field(default_factory=dict)
+    views: dict[tuple[str, ...], DevicePool | None] = field(default_factory=dict)
     stamp: int = 0
     nodes: set[str] = field(default_factory=set)
     """Whose group was made from it."""
@@ -55,14 +55,14 @@ class _Slices:
 class NodeDevices(Struct, frozen=True):
     """``pools`` in the order in which they are tried; nodes of equal ``group`` get equal answers."""
 
-    pools: tuple[Pool, ...]
+    pools: tuple[DevicePool, ...]
     group: int
 
 
 class _Kept(NamedTuple):
     """The groups of the nodes that were asked about last."""
 
-    nodes: Sequence[Named]
+    nodes: Sequence[NamedNode]
     places: dict[str, int]
     groups: IntArray
 
@@ -72,7 +72,7 @@ class Inventory:
 
     def __init__(self, release: Release = Release.V1_38) -> None:
         self.release = release
-        self.usage = Usage()
+        self.usage = DeviceUsage()
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, DeviceClaim] = {}
         self.left_over: dict[str, DeviceClaim] = {}
@@ -173,12 +173,12 @@ class Inventory:
         """Whether no driver publishes anything."""
         return not self._slices
 
-    def spread(self) -> list[Pool]:
+    def spread(self) -> list[DevicePool]:
         """The pools of which several nodes may see something, as who sees all of each."""
         made = (self._view(id_, tuple(self._pools[id_].by_name.values())) for id_ in sorted(self._spread))
         return [pool for pool in made if pool is not None]
 
-    def _view(self, id_: PoolId, slices: tuple[DeviceSlice, ...]) -> Pool | None:
+    def _view(self, id_: PoolId, slices: tuple[DeviceSlice, ...]) -> DevicePool | None:
         """The pool as who has to look at these slices sees it, the same one while they are."""
         entry, names = self._pools[id_], tuple(one.name for one in slices)
         if names not in entry.views:
@@ -191,7 +191,7 @@ class Inventory:
 
     # --- what a node has ----------------------------------------------------------------------------------------------
 
-    def of(self, node: Named) -> NodeDevices:
+    def of(self, node: NamedNode) -> NodeDevices:
         """The pools of a node, and its group."""
         found = self._nodes.get(node.name)
         if found is None:
@@ -203,7 +203,7 @@ class Inventory:
         entries = (self._pools.get(pool) for pool in pools)
         return set[str]().union(*(entry.nodes for entry in entries if entry is not None))
 
-    def groups(self, nodes: Sequence[Named]) -> IntArray:
+    def groups(self, nodes: Sequence[NamedNode]) -> IntArray:
         """``[len(nodes)]``: the group of each. Kept for the same sequence, of which only what changed is asked
         again."""
         if self._kept is None or self._kept.nodes is not nodes:
@@ -220,8 +220,8 @@ class Inventory:
                     kept.groups[i] = self.of(nodes[i]).group
         return kept.groups
 
-    def _made(self, node: Named) -> NodeDevices:
-        seen: dict[PoolId, Pool] = {}
+    def _made(self, node: NamedNode) -> NodeDevices:
+        seen: dict[PoolId, DevicePool] = {}
         for id_ in chain(self._local.get(node.name, ()), self._spread):
             entry = self._pools[id_]
             slices = relevant(entry.by_name.values(), node.name, node.labels, self.release)
@@ -244,7 +244,7 @@ class Inventory:
         self._forget_all()
         self.epoch += 1
 
-    def _token(self, pool: Pool, node: Named) -> object:
+    def _token(self, pool: DevicePool, node: NamedNode) -> object:
         """Equal for pools that no rule can tell apart on two nodes."""
         if not pool.usable or pool.others:
             seen = tuple(one.id for one in pool.devices)
@@ -322,7 +322,7 @@ def _kind(one: PoolDevice) -> object:
     return one.facts, device.taints, device.consumes, device.binds_to_node, device.bound_on, device.failed_on
 
 
-def _reached(devices: Iterable[PoolDevice], node: Named) -> tuple[int, ...] | None:
+def _reached(devices: Iterable[PoolDevice], node: NamedNode) -> tuple[int, ...] | None:
     """Which devices of slices that leave it to the device reach the node; None where no slice does."""
     if not any(one.slice.per_device for one in devices):
         return None

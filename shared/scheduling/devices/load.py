@@ -13,7 +13,7 @@ from shared.kube.objects import ObjectMeta
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.state.releases import Release
 
-Raw = TypeVar("Raw", kube.ResourceSlice, kube.DeviceClass, kube.ResourceClaim, kube.DeviceTaintRule)
+Raw = TypeVar("Raw", kube.ResourceSlice, kube.KubeDeviceClass, kube.ResourceClaim, kube.DeviceTaintRule)
 Model = TypeVar("Model")
 
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.model.devices import Ask, DeviceClaim
+from shared.model.devices import DeviceAsk, DeviceClaim
 from shared.scheduling.devices.capacity import Amounts
-from shared.scheduling.devices.pools import Pool
+from shared.scheduling.devices.pools import DevicePool
 from shared.scheduling.framework import Code
 
 
-class Given(NamedTuple):
+class GivenDevice(NamedTuple):
     """One device chosen: which one, for which request (``name`` or ``name/alternative``), and how much of it."""
 
     pool: int
     device: int
     request: str
-    ask: Ask
+    ask: DeviceAsk
     consumed: Amounts
 
 
-class Found(NamedTuple):
+class FoundDevices(NamedTuple):
     """``given``: per claim, in the order of its requests. ``chosen``: per claim and request, which alternative."""
 
-    given: tuple[tuple[Given, ...], ...]
+    given: tuple[tuple[GivenDevice, ...], ...]
     chosen: tuple[tuple[int, ...], ...]
     steps: int = 0
 
 
-class Failure(NamedTuple):
+class AllocationFailure(NamedTuple):
     """Why nothing is given. ``code`` ERROR fails the whole cycle. ``text`` may hold ``{claim}``, ``{pool}`` and
     ``{device}`` (``say`` fills them in), as equal nodes share one answer. ``exhausted``: the steps were used up."""
 
@@ -41,7 +41,7 @@ class Failure(NamedTuple):
     steps: int = 0
     exhausted: bool = False
 
-    def say(self, claims: Sequence[DeviceClaim], pools: Sequence[Pool]) -> str:
+    def say(self, claims: Sequence[DeviceClaim], pools: Sequence[DevicePool]) -> str:
         """The reason in full."""
         text = self.text
         if self.claim >= 0:
@@ -54,9 +54,9 @@ class Failure(NamedTuple):
         return text
 
 
-class Ended(Exception):
+class SearchEnded(Exception):
     """A search ends here, whatever is left to try."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: AllocationFailure) -> None:
         super().__init__(failure.text)
         self.failure = failure

@@ -41,7 +41,7 @@ class PoolDevice(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Pool:
+class DevicePool:
     """What one node sees of a pool. ``devices`` in the order in which they are tried; ``others``: devices of slices
     that do not reach the node, and share its counters. ``waits``: some device has binding conditions."""
 
@@ -85,7 +85,7 @@ def _reaches(one: DeviceSlice, name: str, labels: Mapping[str, str]) -> bool:
     return one.per_device and any(reaches(device.reach, name, labels) for device in one.devices)
 
 
-def build(id_: PoolId, seen: tuple[DeviceSlice, ...], all_slices: Iterable[DeviceSlice]) -> Pool | None:
+def build(id_: PoolId, seen: tuple[DeviceSlice, ...], all_slices: Iterable[DeviceSlice]) -> DevicePool | None:
     """The pool as a node sees it that has to look at ``seen``; None: it is being replaced."""
     generation = max(one.generation for one in seen)
     # by name, also since slices may differ about the count: which one is believed must not depend on who came first
@@ -97,23 +97,23 @@ def build(id_: PoolId, seen: tuple[DeviceSlice, ...], all_slices: Iterable[Devic
             return None
         current = tuple(one for one in all_slices if one.generation == generation)
         if len(current) != seen[0].count:
-            return Pool(id_, incomplete=True)
+            return DevicePool(id_, incomplete=True)
         rest = tuple(one for one in current if one not in seen)
     return _valid(id_, seen, rest)
 
 
-def _valid(id_: PoolId, seen: tuple[DeviceSlice, ...], rest: tuple[DeviceSlice, ...]) -> Pool:
+def _valid(id_: PoolId, seen: tuple[DeviceSlice, ...], rest: tuple[DeviceSlice, ...]) -> DevicePool:
     devices = _devices(one for one in seen if not one.counter_sets)
     names = [one.device.name for one in devices]
     if len(set(names)) != len(names):
-        return Pool(id_, invalid=f"duplicate device name {next(one for one in names if names.count(one) > 1)}")
+        return DevicePool(id_, invalid=f"duplicate device name {next(one for one in names if names.count(one) > 1)}")
     free, problem = counters.offered(seen)
     others = _devices(rest)
     problem = problem or counters.unknown(free, (one.device for one in (*devices, *others)))
     if problem:
-        return Pool(id_, invalid=problem)
+        return DevicePool(id_, invalid=problem)
     waits = any(one.device.bound_on is not None for one in devices)
-    return Pool(id_, devices, others, free or None, waits=waits)
+    return DevicePool(id_, devices, others, free or None, waits=waits)
 
 
 def _devices(slices: Iterable[DeviceSlice]) -> tuple[PoolDevice, ...]:
@@ -124,12 +124,12 @@ def _devices(slices: Iterable[DeviceSlice]) -> tuple[PoolDevice, ...]:
     )
 
 
-def in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+def in_order(pools: Iterable[DevicePool]) -> tuple[DevicePool, ...]:
     """By driver and name; those with binding conditions last."""
     return tuple(sorted(pools, key=lambda pool: (pool.waits and pool.usable, pool.id)))
 
 
-def offered_now(pool: Pool, used: Iterable[PoolDevice]) -> counters.Free | None:
+def offered_now(pool: DevicePool, used: Iterable[PoolDevice]) -> counters.Free | None:
     """What is left of the pool's counters when these of its devices are in use; None where it has none."""
     if pool.free is None:
         return None

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shared.model.constraints import Requirement, SelectorTerm
-from shared.model.devices import Allocation, DeviceClaim, DeviceClass, Result
-from shared.scheduling.devices.outcomes import Given
-from shared.scheduling.devices.pools import Pool, PoolDevice
+from shared.model.devices import AllocatedDevice, Allocation, DeviceClaim, DeviceClass
+from shared.scheduling.devices.outcomes import GivenDevice
+from shared.scheduling.devices.pools import DevicePool, PoolDevice
 
 Config = dict[str, Any]
 
 
 def allocation_of(
-    claim: DeviceClaim, given: Sequence[Given], chosen: Sequence[int], pools: Sequence[Pool],
+    claim: DeviceClaim, given: Sequence[GivenDevice], chosen: Sequence[int], pools: Sequence[DevicePool],
     classes: Mapping[str, DeviceClass], node_name: str, new_share: Callable[[], str],
 ) -> Allocation:  # fmt: skip
     """The allocation of one claim. ``new_share`` makes the id of one more user of a shared device."""
     devices = [pools[one.pool].devices[one.device] for one in given]
     results = tuple(
-        Result(
+        AllocatedDevice(
             one.request, *it.id,
             admin=True if one.ask.admin else None,
             tolerations=one.ask.tolerations,

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.model.devices import Attribute, Capacity, Device
+from shared.model.devices import Capacity, Device, DeviceAttribute
 from shared.scheduling.devices.cel_values import (
     DEVICE,
     VALUE,
@@ -24,7 +24,7 @@ from shared.scheduling.devices.cel_values import (
     quantity_of,
     semver_of,
 )
-from shared.scheduling.devices.expressions import EXACT, SelectorError, read
+from shared.scheduling.devices.expressions import EXACT, DeviceSelectorError, read
 from shared.scheduling.state.releases import Release
 
 MOST_CHARACTERS = 10 * 1024
@@ -44,7 +44,7 @@ class Facts(Struct, frozen=True, gc=False, cache_hash=True):
 
     driver: str
     shareable: bool
-    attributes: tuple[tuple[str, Attribute], ...]
+    attributes: tuple[tuple[str, DeviceAttribute], ...]
     capacity: tuple[tuple[str, Capacity], ...]
 
 
@@ -60,11 +60,11 @@ class Selectors:
         self._release = release
         self._environments: tuple[Any, Any] | None = None
         """For a device of known fields, by which a selector is checked, and for the maps on which it is evaluated."""
-        self._programs: dict[str, _Program | SelectorError] = {}
-        self._answers: dict[tuple[str, Facts], bool | SelectorError] = {}
+        self._programs: dict[str, _Program | DeviceSelectorError] = {}
+        self._answers: dict[tuple[str, Facts], bool | DeviceSelectorError] = {}
 
     def matches(self, expression: str, facts: Facts) -> bool:
-        """Raises ``SelectorError``: the selector does not compile, or fails on such a device."""
+        """Raises ``DeviceSelectorError``: the selector does not compile, or fails on such a device."""
         key = (expression, facts)
         found = self._answers.get(key)
         if found is None:
@@ -72,15 +72,15 @@ class Selectors:
                 self._answers.clear()
             try:
                 found = self._program(expression).evaluate(facts)
-            except SelectorError as error:
+            except DeviceSelectorError as error:
                 found = error
             self._answers[key] = found
-        if isinstance(found, SelectorError):
+        if isinstance(found, DeviceSelectorError):
             raise found
         return found
 
     def compile(self, expression: str) -> None:
-        """Raises ``SelectorError`` where no device could be asked about."""
+        """Raises ``DeviceSelectorError`` where no device could be asked about."""
         self._program(expression)
 
     def _program(self, expression: str) -> _Program:
@@ -90,16 +90,16 @@ class Selectors:
                 self._programs.clear()
             try:
                 found = self._compiled(expression)
-            except SelectorError as error:
+            except DeviceSelectorError as error:
                 found = error
             self._programs[expression] = found
-        if isinstance(found, SelectorError):
+        if isinstance(found, DeviceSelectorError):
             raise found
         return found
 
     def _compiled(self, expression: str) -> _Program:
         if len(expression) > MOST_CHARACTERS:
-            raise SelectorError(
+            raise DeviceSelectorError(
                 f"CEL compile error: too long: {len(expression)} characters; at most {MOST_CHARACTERS} are allowed"
             )
         if self._environments is None:
@@ -111,14 +111,14 @@ class Selectors:
             kind = checking.compile(expression).return_type()
             program = evaluating.compile(expression)
         except RuntimeError as error:
-            raise SelectorError(f"CEL compile error: compilation failed: {_plain(str(error))}") from None
+            raise DeviceSelectorError(f"CEL compile error: compilation failed: {_plain(str(error))}") from None
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
-            raise SelectorError(
+            raise DeviceSelectorError(
                 f"CEL compile error: must evaluate to bool or the unknown type, not {kind.name().lower()}"
             )
         try:
             found = read(program.serialize())
-        except SelectorError as error:
+        except DeviceSelectorError as error:
             raise type(error)(f"CEL compile error: {error}") from None
         return _Program(evaluating.deserialize(found.serialized), found.domains, self._release)
 
@@ -154,20 +154,22 @@ class _Program:
             try:
                 result = self._program.eval(data={"device": device})
             except RuntimeError as error:
-                raise SelectorError(_runtime(str(error))) from None
+                raise DeviceSelectorError(_runtime(str(error))) from None
             if result.type() == cel.Type.BOOL:
                 return bool(result.value())
             if result.type() != cel.Type.ERROR:
                 name = result.type().name().lower()
-                raise SelectorError(f"CEL runtime error: CEL result of type {name} could not be converted to bool")
+                raise DeviceSelectorError(
+                    f"CEL runtime error: CEL result of type {name} could not be converted to bool"
+                )
             text = _runtime(str(result.value()))
             key = text.removeprefix(_NO_KEY)
             if key == text or key in empty:
                 break
             empty[key] = {}  # perhaps a domain whose name was computed: then it is an empty map, too
-        raise SelectorError(text)
+        raise DeviceSelectorError(text)
 
-    def _value(self, name: str, attribute: Attribute) -> Any:
+    def _value(self, name: str, attribute: DeviceAttribute) -> Any:
         """As CEL sees it. Lists are not served by 1.36: there a device that has one fails every selector."""
         try:
             match attribute.kind, attribute.value:
@@ -180,8 +182,8 @@ class _Program:
                 case _, tuple(values) if self._release is not Release.V1_36:
                     return list(values)
         except ValueError as error:
-            raise SelectorError(f"CEL runtime error: attribute {name}: parse semantic version: {error}") from None
-        raise SelectorError(f"CEL runtime error: attribute {name}: unsupported attribute value")
+            raise DeviceSelectorError(f"CEL runtime error: attribute {name}: parse semantic version: {error}") from None
+        raise DeviceSelectorError(f"CEL runtime error: attribute {name}: unsupported attribute value")
 
 
 def _environments() -> tuple[Any, Any]:
@@ -192,7 +194,7 @@ def _environments() -> tuple[Any, Any]:
 
         messages = descriptor_pool()
     except ImportError:
-        raise SelectorError(MISSING) from None
+        raise DeviceSelectorError(MISSING) from None
 
     def seen_as(device: Any) -> Any:
         return cel.NewEnv(

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shared.model.devices import Ask, DeviceClaim
+from shared.model.devices import DeviceAsk, DeviceClaim
 from shared.model.gpu_shares import DriverShare, GpuShares, whole_or_share
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.devices.capacity import Amounts
 from shared.scheduling.devices.fullness import left_of_device, left_of_sets, part_of
-from shared.scheduling.devices.outcomes import Ended
-from shared.scheduling.devices.pools import Pool
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.outcomes import SearchEnded
+from shared.scheduling.devices.pools import DevicePool
+from shared.scheduling.devices.usage import DeviceUsage
 from shared.scheduling.devices.wanted import NodeOffer, Place
 
 
-def free_shares(pools: Sequence[Pool], usage: Usage, shares: GpuShares) -> list[int]:
+def free_shares(pools: Sequence[DevicePool], usage: DeviceUsage, shares: GpuShares) -> list[int]:
     """What is free of each device of a node, in thousandths; devices in the order of pools and slices."""
     found: list[int] = []
     for pool in pools:
@@ -31,7 +31,7 @@ def free_shares(pools: Sequence[Pool], usage: Usage, shares: GpuShares) -> list[
     return found
 
 
-def free_parts(pool: Pool, usage: Usage, share: DriverShare) -> list[float]:
+def free_parts(pool: DevicePool, usage: DeviceUsage, share: DriverShare) -> list[float]:
     """0 to 1, of each device that is no partition of another."""
     sets = left_of_sets(pool, usage)
     parts: list[float] = []
@@ -66,13 +66,13 @@ def asked_shares(node: NodeOffer, claims: Iterable[DeviceClaim], shares: GpuShar
     return whole_or_share(total)
 
 
-def _asked(node: NodeOffer, request: str, ask: Ask, shares: GpuShares) -> int:
+def _asked(node: NodeOffer, request: str, ask: DeviceAsk, shares: GpuShares) -> int:
     """Thousandths of one request, or of one alternative; 0: no device of the node is one for it."""
     try:
         wanted = node.look_up(0, request, ask, alternative=False)
         places = [(p, d) for p, pool in enumerate(node.pools) if pool.usable for d in range(len(pool.devices))]
         place = next((place for place in places if node.selectable(0, wanted, place)), None)
-    except Ended:
+    except SearchEnded:
         return 0
     if place is None:
         return 0

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, DeviceClaim
-from shared.scheduling.devices.pools import Pool
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.pools import DevicePool
+from shared.scheduling.devices.usage import DeviceUsage
 
 
 class TriedDevices:
@@ -18,7 +18,7 @@ class TriedDevices:
 
     def __init__(self) -> None:
         self.given: dict[str, tuple[Allocation, int]] = {}
-        self._usage = Usage()
+        self._usage = DeviceUsage()
         self._keys: dict[str, tuple[str, ...]] = {}
 
     def copy(self) -> TriedDevices:
@@ -59,14 +59,14 @@ class TriedDevices:
             return claim
         return replace(claim, allocation=known[0])
 
-    def touches(self, pools: Sequence[Pool]) -> tuple[object, ...]:
+    def touches(self, pools: Sequence[DevicePool]) -> tuple[object, ...]:
         """What was given of these pools: nothing of most."""
         stamps = self._usage.stamps
         return tuple((pool.id, stamps[pool.id]) for pool in pools if pool.id in stamps) if stamps else ()
 
-    def beside(self, usage: Usage, pools: Sequence[Pool]) -> Usage:
+    def beside(self, usage: DeviceUsage, pools: Sequence[DevicePool]) -> DeviceUsage:
         """What is in use of these pools, with what was given here."""
-        both = Usage()
+        both = DeviceUsage()
         for pool in pools:
             for one in (*pool.devices, *pool.others):
                 for part in (usage, self._usage):

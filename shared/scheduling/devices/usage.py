@@ -18,7 +18,7 @@ PoolId = tuple[str, str]
 """(driver, pool)."""
 
 
-class Usage:
+class DeviceUsage:
     """``exclusive``: how many hold a device for themselves. ``shares``: how many share it. ``consumed``: what those
     take, by capacity; a device is in it where at least one share says how much."""
 
@@ -51,7 +51,7 @@ class Usage:
             self.stamps[pool] += 1
         return pools
 
-    def add(self, other: Usage, device: DeviceId) -> None:
+    def add(self, other: DeviceUsage, device: DeviceId) -> None:
         """What another has of a device is in use here too."""
         for mine, more in ((self.exclusive, other.exclusive), (self.shares, other.shares)):
             if device in more:
@@ -72,7 +72,7 @@ class Usage:
 def gives_back(before: Allocation, after: Allocation | None) -> bool:
     """Whether a claim that had ``before`` and has ``after`` uses less of any device. Who shares a device may have
     another name in each: what counts is how many share it and what they take."""
-    had, has = Usage(), Usage()
+    had, has = DeviceUsage(), DeviceUsage()
     had.count(before)
     if after is not None:
         has.count(after)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.model.devices import Ask, DeviceClass
+from shared.model.devices import DeviceAsk, DeviceClass
 from shared.scheduling.devices.capacity import Amounts, consumption, suffices
 from shared.scheduling.devices.constraints import Values, values_of
-from shared.scheduling.devices.expressions import SelectorError
+from shared.scheduling.devices.expressions import DeviceSelectorError
 from shared.scheduling.devices.fullness import left_of_device, left_of_sets
-from shared.scheduling.devices.outcomes import Ended, Failure
-from shared.scheduling.devices.pools import Pool, PoolDevice, reaches
+from shared.scheduling.devices.outcomes import AllocationFailure, SearchEnded
+from shared.scheduling.devices.pools import DevicePool, PoolDevice, reaches
 from shared.scheduling.devices.selectors import Selectors
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.usage import DeviceUsage
 from shared.scheduling.framework import Code
 from shared.scheduling.state.releases import Release
 
@@ -26,10 +26,10 @@ Place = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedDevices:
     """One request or alternative, looked up. ``everything``: the devices that ``All`` means."""
 
-    ask: Ask
+    ask: DeviceAsk
     request: str
     alternative: str
     selectors: tuple[tuple[str, str], ...]
@@ -49,8 +49,8 @@ class Wanted:
 class NodeOffer:
     """A node: its ``pools`` in order, and its ``name`` and ``labels`` for devices that say which nodes reach them."""
 
-    pools: Sequence[Pool]
-    usage: Usage
+    pools: Sequence[DevicePool]
+    usage: DeviceUsage
     selectors: Selectors
     classes: Mapping[str, DeviceClass]
     release: Release
@@ -75,21 +75,21 @@ class NodeOffer:
     def _at(self, place: Place) -> PoolDevice:
         return self.pools[place[0]].devices[place[1]]
 
-    def look_up(self, c: int, request: str, ask: Ask, *, alternative: bool) -> Wanted:
-        """The request of claim ``c``. Raises ``Ended`` where its class is gone, or ``All`` cannot be told."""
+    def look_up(self, c: int, request: str, ask: DeviceAsk, *, alternative: bool) -> WantedDevices:
+        """The request of claim ``c``. Raises ``SearchEnded`` where its class is gone, or ``All`` cannot be told."""
         class_ = self.classes.get(ask.class_name)
         if class_ is None:
             text = f"claim {{claim}}, request {ask.name}: could not retrieve device class {ask.class_name}"
-            raise Ended(Failure(Code.ERROR, text, c))
+            raise SearchEnded(AllocationFailure(Code.ERROR, text, c))
         selectors = [(f"class {class_.name}: selector #{i}", one) for i, one in enumerate(class_.selectors)]
         selectors += [(f"claim {{claim}}: selector #{i}", one) for i, one in enumerate(ask.selectors)]
-        found = Wanted(ask, request, ask.name if alternative else "", tuple(selectors), ask.count)
+        found = WantedDevices(ask, request, ask.name if alternative else "", tuple(selectors), ask.count)
         if ask.mode == "All":
             found.everything = self._everything(c, found)
             found.count = len(found.everything)
         return found
 
-    def _everything(self, c: int, wanted: Wanted) -> list[Place]:
+    def _everything(self, c: int, wanted: WantedDevices) -> list[Place]:
         """All devices that match and may be asked for as much as is wanted of them."""
         found = []
         code = Code.ERROR if self.release is Release.V1_36 else Code.UNRESOLVABLE
@@ -97,13 +97,14 @@ class NodeOffer:
             if not pool.usable:
                 state = "being updated" if pool.incomplete else "invalid"
                 text = f"claim {{claim}}, request {wanted.ask.name}: asks for all devices, but resource pool {{pool}}"
-                raise Ended(Failure(code, f"{text} is currently {state}", c, p))
+                raise SearchEnded(AllocationFailure(code, f"{text} is currently {state}", c, p))
             places = ((p, d) for d in range(len(pool.devices)))
             found += [place for place in places if self.selectable(c, wanted, place) and self.enough(wanted, place, {})]
         return found
 
-    def selectable(self, c: int, wanted: Wanted, place: Place) -> bool:
-        """Whether all selectors match the device and it reaches the node. Raises ``Ended`` where one fails on it."""
+    def selectable(self, c: int, wanted: WantedDevices, place: Place) -> bool:
+        """Whether all selectors match the device and it reaches the node. Raises ``SearchEnded`` where one fails on
+        it."""
         found = wanted._verdicts.get(place)  # noqa: SLF001 - what is remembered belongs to both
         if found is None:
             p, d = place
@@ -112,8 +113,8 @@ class NodeOffer:
             for whose, expression in wanted.selectors:
                 try:
                     found = self.selectors.matches(expression, one.facts)
-                except SelectorError as error:
-                    raise Ended(Failure(Code.ERROR, f"{whose}: {error}", c)) from None
+                except DeviceSelectorError as error:
+                    raise SearchEnded(AllocationFailure(Code.ERROR, f"{whose}: {error}", c)) from None
                 if not found:
                     break
             if found and one.slice.per_device:
@@ -121,7 +122,7 @@ class NodeOffer:
             wanted._verdicts[place] = found  # noqa: SLF001
         return found
 
-    def amounts(self, wanted: Wanted, place: Place) -> Amounts | None:
+    def amounts(self, wanted: WantedDevices, place: Place) -> Amounts | None:
         """How much of each capacity would be taken; None: it may not be asked for that."""
         amounts = wanted._amounts  # noqa: SLF001
         if place not in amounts:
@@ -129,7 +130,7 @@ class NodeOffer:
             amounts[place] = consumption(one.id[0], one.device, wanted.ask.capacity, self.release)
         return amounts[place]
 
-    def enough(self, wanted: Wanted, place: Place, taken: Mapping[str, int]) -> bool:
+    def enough(self, wanted: WantedDevices, place: Place, taken: Mapping[str, int]) -> bool:
         """Whether that is left, beside all users and what this search has ``taken`` of the device."""
         one = self.pools[place[0]].devices[place[1]]
         if not one.device.capacity and not wanted.ask.capacity:

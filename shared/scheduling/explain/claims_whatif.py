@@ -29,7 +29,7 @@ from shared.scheduling.devices.dynamic_resources import (
     before_queueing,
     normalised,
 )
-from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection, Outcome, what_if
+from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection, WhatIfOutcome, what_if
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.gates import gate_rejection
@@ -52,7 +52,7 @@ class ClaimsOutcome:
     node fails the whole cycle, so that the pod goes nowhere; ``feasible`` are those that take it by themselves.
     ``unblock`` None: not asked, as some node takes it or the cycle did not come so far."""
 
-    outcome: Outcome
+    outcome: WhatIfOutcome
     gated: Rejection | None = None
     aborted: bool = False
     allocations: dict[str, NodeAllocations] = field(default_factory=dict)
@@ -74,17 +74,17 @@ def what_if_claims(
         return ClaimsOutcome(what_if(state, feasibility, pod), gated)
     if isinstance(claimed, Rejection):
         everywhere = {name: NodeRejection(claimed, PRE_FILTER) for name in sorted(state.table.row_of)}
-        return ClaimsOutcome(Outcome(infeasible=everywhere), gated, claimed.code is Code.ERROR)
+        return ClaimsOutcome(WhatIfOutcome(infeasible=everywhere), gated, claimed.code is Code.ERROR)
     judged = _Judged(state, feasibility, prefiltered, claimed)
     codes = [(state.table.row_of[name], found.rejection.code) for name, found in judged.infeasible.items()]
     names = tuple(judged.feasible)
     if any(code is Code.ERROR for _, code in codes):
-        return ClaimsOutcome(Outcome(names, judged.infeasible), gated, aborted=True)
+        return ClaimsOutcome(WhatIfOutcome(names, judged.infeasible), gated, aborted=True)
     if not names:
         unblock = claimed.unblock()
         codes = [(row, judged.code_beside_devices(row, code)) for row, code in codes]
         preemption = plan_preemption(state, feasibility, prefiltered, codes)
-        return ClaimsOutcome(Outcome(infeasible=judged.infeasible, preemption=preemption), gated, unblock=unblock)
+        return ClaimsOutcome(WhatIfOutcome(infeasible=judged.infeasible, preemption=preemption), gated, unblock=unblock)
     allocations = {
         name: NodeAllocations(tuple(claimed.allocations(node, new_share)), claimed.mapped(node))
         for name, node in judged.feasible.items()
@@ -137,7 +137,7 @@ class _Judged:
             return Code.UNRESOLVABLE
         return code
 
-    def scored(self) -> Outcome:
+    def scored(self) -> WhatIfOutcome:
         """The feasible nodes with their scores."""
         state, pod = self._state, self._prefiltered.pod
         names = list(self.feasible)
@@ -151,4 +151,4 @@ class _Judged:
         best = [name for name, total in totals.items() if total == greatest]
         if pod.nominated_node in per_node:
             best = [pod.nominated_node]
-        return Outcome(feasible=tuple(names), scores=per_node, totals=totals, best=tuple(best))
+        return WhatIfOutcome(feasible=tuple(names), scores=per_node, totals=totals, best=tuple(best))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shared.model.devices import Ask, DeviceClaim
+from shared.model.devices import DeviceAsk, DeviceClaim
 from shared.model.pod import Pod
 from shared.scheduling.devices.claimed import ClaimedDevices
-from shared.scheduling.devices.expressions import SelectorError
+from shared.scheduling.devices.expressions import DeviceSelectorError
 from shared.scheduling.devices.pools import PoolDevice, reaches
 from shared.scheduling.devices.taints import barred
 from shared.scheduling.state.cluster_state import ClusterState
@@ -51,7 +51,7 @@ def devices_why(state: ClusterState, pod: Pod) -> list[dict[str, Any]]:
     return found
 
 
-def _asks(claim: DeviceClaim) -> Iterator[tuple[str, Ask]]:
+def _asks(claim: DeviceClaim) -> Iterator[tuple[str, DeviceAsk]]:
     for request in claim.requests if claim.allocation is None else ():
         for ask in request.asks:
             yield f"{request.name}/{ask.name}" if request.alternatives else request.name, ask
@@ -69,7 +69,7 @@ def _seen(devices: ClaimedDevices) -> Iterator[PoolDevice]:
                     yield one
 
 
-def _refuses(devices: ClaimedDevices, ask: Ask, one: PoolDevice) -> str:
+def _refuses(devices: ClaimedDevices, ask: DeviceAsk, one: PoolDevice) -> str:
     """Why the request does not get the device, by what is looked at first; "" where it may."""
     class_ = devices.inventory.classes.get(ask.class_name)
     if class_ is None:
@@ -80,7 +80,7 @@ def _refuses(devices: ClaimedDevices, ask: Ask, one: PoolDevice) -> str:
         try:
             if not devices.devices.selectors.matches(text, one.facts):
                 return f"{whose} does not hold: {text}"
-        except SelectorError as error:
+        except DeviceSelectorError as error:
             return f"{whose} fails: {error}"
     if barred(one.device, ask.tolerations):
         return "a taint that the request does not tolerate"

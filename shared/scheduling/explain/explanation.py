@@ -21,7 +21,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.cycle.scoring import score_nodes
-from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
+from shared.scheduling.explain.failing import Failing, FailingRule, failing_rules, in_person, refused_by
 from shared.scheduling.explain.helping import fewer
 from shared.scheduling.explain.reserved import Remedy, labellable_mask, names_nodes, remedy_of, unasked
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
@@ -67,7 +67,7 @@ class NodeNumbers(Struct, frozen=True):
     name: str
     shortages: tuple[Shortage, ...] = ()
     numbers: tuple[RuleNumbers, ...] = ()
-    failing: tuple[Refused, ...] = ()
+    failing: tuple[FailingRule, ...] = ()
 
 
 class NodeGroup(Struct, frozen=True):

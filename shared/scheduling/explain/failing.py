@@ -25,7 +25,7 @@ SAMPLED_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FailingRule:
     """One rule that refuses one node."""
 
     plugin: str
@@ -85,13 +85,13 @@ def failing_rules(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) 
 
 def refused_by(
     state: ClusterState, feasibility: FeasibilityCache, found: Failing, row: int, first: Rejection
-) -> tuple[Refused, ...]:
+) -> tuple[FailingRule, ...]:
     """All that refuses the node of ``row``; ``first`` is what was found to be the first, and stays it."""
     table, prefiltered, pod_class = state.table, found.prefiltered, found.prefiltered.pod.pod_class
-    refused = {first.plugin: Refused(first.plugin, first.reasons)}
+    refused = {first.plugin: FailingRule(first.plugin, first.reasons)}
 
     def note(plugin: str, reasons: tuple[str, ...]) -> None:
-        refused.setdefault(plugin, Refused(plugin, reasons))
+        refused.setdefault(plugin, FailingRule(plugin, reasons))
 
     if prefiltered.rejection is not None:
         note(prefiltered.rejection.plugin, prefiltered.rejection.reasons)

@@ -16,8 +16,8 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.resources import at_least_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
-from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking, Question, group_helps
-from shared.scheduling.explain.preemption import PLAIN, Rules
+from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, GroupQuestion, Lacking, group_helps
+from shared.scheduling.explain.preemption import PLAIN, VictimRules
 from shared.scheduling.explain.words import CHANGES
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
@@ -107,13 +107,13 @@ def explain_group(
     pending: Sequence[Pod],
     bound: Sequence[Pod] = (),
     *,
-    rules: Rules = PLAIN,
+    rules: VictimRules = PLAIN,
 ) -> dict[str, Any]:
     """The answer, as JSON. ``pending`` in the order in which members are tried; ``bound``: also those on their way."""
     attempt, trial = explore(state, feasibility, group, pending, bound)
     minimum = group.min_count if group.gang else 1
     lacking = max(0, minimum - len(bound) - len(attempt.nodes))
-    asked = Question(state, feasibility, group, attempt, trial, pending, bound)
+    asked = GroupQuestion(state, feasibility, group, attempt, trial, pending, bound)
     kinds = _kinds(trial, attempt, pending)
     failed = tuple(_failed(asked, one, lacking) for one in kinds)
     preemption = None
@@ -144,7 +144,7 @@ def _kinds(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> list[Lacki
     ]
 
 
-def _failed(asked: Question, one: Lacking, lacking: int) -> FailedMembers:
+def _failed(asked: GroupQuestion, one: Lacking, lacking: int) -> FailedMembers:
     near: tuple[NearNode, ...] = ()
     if not one.diagnosis.prefiltered:
         near = tuple(
@@ -184,7 +184,7 @@ def _unlabelled(state: ClusterState, group: PodGroup) -> str:
     return f"no node has the label {group.topology.key}: label nodes with it, or name another for the group's topology"
 
 
-def _helps(asked: Question, kinds: Sequence[Lacking], lacking: int, minimum: int) -> tuple[GroupHelp, ...]:
+def _helps(asked: GroupQuestion, kinds: Sequence[Lacking], lacking: int, minimum: int) -> tuple[GroupHelp, ...]:
     """What would let in the members that lack; a smaller minimum, which lets in those that fit, comes last."""
     rejected = sum(len(one.pods) for one in kinds)
     helps = group_helps(asked, kinds, min(lacking, rejected)) if rejected else ()
@@ -195,7 +195,7 @@ def _helps(asked: Question, kinds: Sequence[Lacking], lacking: int, minimum: int
 
 
 def _change(
-    asked: Question,
+    asked: GroupQuestion,
     failed: Sequence[FailedMembers],
     helps: Sequence[GroupHelp],
     lacking: int,
@@ -251,7 +251,7 @@ def _victims(
     group: PodGroup,
     pending: Sequence[Pod],
     bound: Sequence[Pod],
-    rules: Rules,
+    rules: VictimRules,
 ) -> GroupVictims:
     strict, may_evict = rules.strict_budgets, rules.may_evict
     search = search_group(state, feasibility, group, pending, bound, strict=strict, may_evict=may_evict)

@@ -74,7 +74,7 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class GroupQuestion:
     """A group as it was tried: ``attempt`` and the cluster as it would be then, ``trial``."""
 
     state: ClusterState
@@ -100,7 +100,7 @@ class Question:
         return f" within {topology.key}={self.attempt.domain}" if topology is not None and asked else ""
 
 
-def group_helps(asked: Question, kinds: Sequence[Lacking], wanted: int) -> tuple[GroupHelp, ...]:
+def group_helps(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> tuple[GroupHelp, ...]:
     """What would let in ``wanted`` of these members, that which lets in most first, of equals what disturbs nobody."""
     topology = asked.group.topology
     if topology is not None and topology.required and not asked.attempt.domain:
@@ -115,7 +115,7 @@ def group_helps(asked: Question, kinds: Sequence[Lacking], wanted: int) -> tuple
 # --- nodes that are closed -------------------------------------------------------------------------------------------
 
 
-def _opened(asked: Question, kinds: Sequence[tuple[Lacking, Failing]], wanted: int) -> Iterator[GroupHelp]:
+def _opened(asked: GroupQuestion, kinds: Sequence[tuple[Lacking, Failing]], wanted: int) -> Iterator[GroupHelp]:
     table = asked.state.table
     changes: dict[tuple[str, str], list[tuple[Lacking, IntArray]]] = {}
     for one, failing in kinds:
@@ -126,7 +126,7 @@ def _opened(asked: Question, kinds: Sequence[tuple[Lacking, Failing]], wanted: i
         yield GroupHelp(kind, words.format(names_text(nodes, len(nodes))), lets_in, wanted)
 
 
-def _admitted(asked: Question, opened: Sequence[tuple[Lacking, IntArray]], wanted: int) -> tuple[int, list[str]]:
+def _admitted(asked: GroupQuestion, opened: Sequence[tuple[Lacking, IntArray]], wanted: int) -> tuple[int, list[str]]:
     """(how many members more would have a node were these rows open to them, which of the nodes take any); in the
     domain where most have one."""
     topology = asked.group.topology
@@ -170,7 +170,7 @@ def _put(
 # --- nodes that are not there yet, and smaller requests ---------------------------------------------------------------
 
 
-def _added(asked: Question, kinds: Sequence[tuple[Lacking, Failing]], wanted: int) -> Iterator[GroupHelp]:
+def _added(asked: GroupQuestion, kinds: Sequence[tuple[Lacking, Failing]], wanted: int) -> Iterator[GroupHelp]:
     """As many nodes as all that lack need."""
     table, left, words = asked.state.table, wanted, list[str]()
     for one, failing in kinds:
@@ -201,7 +201,7 @@ def _apart_by_node(pod: Pod) -> bool:
     return not relations.affinity and keys <= {HOSTNAME}
 
 
-def _fewer(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
+def _fewer(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
     """The most that each member may ask for of one resource, for the minimum to fit; members that are all alike."""
     template, crew = kinds[0].template if kinds else None, asked.trial.crew
     if template is None or len(crew.templates) != 1 or template.rules or not kinds[0].of_amounts:
@@ -233,7 +233,7 @@ def _fewer(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[G
 # --- room in use ------------------------------------------------------------------------------------------------------
 
 
-def _freed(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
+def _freed(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
     """For all that lack, one after the other, the node where least must be freed of what others use there."""
     hopeful = [one for one in kinds if one.of_amounts and not one.template.rules]
     resources = sorted({name for one in hopeful for name, _ in one.pods[0].pod_class.requests})

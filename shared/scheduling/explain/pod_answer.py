@@ -15,7 +15,7 @@ from shared.model.pod import POLICY_ANNOTATION, Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.devices_why import devices_why
 from shared.scheduling.explain.explanation import explain_nodes
-from shared.scheduling.explain.preemption import NODES_TRIED, PLAIN, Rules, explain_preemption
+from shared.scheduling.explain.preemption import NODES_TRIED, PLAIN, VictimRules, explain_preemption
 from shared.scheduling.explain.zones_why import zones_why
 from shared.scheduling.gates import gate_rejection, unsupported_text
 from shared.scheduling.state.cluster_state import ClusterState
@@ -78,7 +78,7 @@ def add_verdicts(
     feasibility: FeasibilityCache,
     pod: Pod,
     *,
-    rules: Rules = PLAIN,
+    rules: VictimRules = PLAIN,
     nodes_tried: int = NODES_TRIED,
 ) -> None:
     """Every node's verdict into ``answer``, and where no node takes the pod, what preemption would do."""

@@ -20,7 +20,7 @@ from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.preemption.preemption import (
     NEVER,
     TERMINATING,
-    Candidate,
+    EvictionCandidate,
     best_candidates,
     select_victims,
 )
@@ -70,7 +70,7 @@ class PreemptionAnswer(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class VictimRules:
     """What a leader judges victims by. ``strict_budgets``: no budget may be broken; ``may_evict``: whether a pod of
     lower priority may leave; ``spares``: how many members its gang can do without, where it goes whole else."""
 
@@ -79,7 +79,7 @@ class Rules:
     spares: Callable[[Pod], int | None] = lambda _: None
 
 
-PLAIN = Rules()
+PLAIN = VictimRules()
 
 
 def explain_preemption(
@@ -87,7 +87,7 @@ def explain_preemption(
     feasibility: FeasibilityCache,
     pod: Pod,
     *,
-    rules: Rules = PLAIN,
+    rules: VictimRules = PLAIN,
     nodes_tried: int = NODES_TRIED,
 ) -> PreemptionAnswer:
     """What preemption would do. Nothing is changed.
@@ -100,7 +100,7 @@ def explain_preemption(
         return PreemptionAnswer(False, refusal, nodes, 0, 0, 0)
     prefiltered = prefilter(state, pod)
     rows = resolvable_rows(state, feasibility, prefiltered).tolist()
-    found: list[Candidate] = []
+    found: list[EvictionCandidate] = []
     reasons: Counter[str] = Counter()
     tried = protected = 0
     for row in rows[:nodes_tried]:
@@ -138,9 +138,9 @@ def _ineligible(state: ClusterState, pod: Pod) -> str:
     return TERMINATING if leaving else ""
 
 
-def _ordered(allowed: list[Candidate], found: list[Candidate]) -> list[Candidate]:
+def _ordered(allowed: list[EvictionCandidate], found: list[EvictionCandidate]) -> list[EvictionCandidate]:
     """Candidates to show, best first; those that a strict budget forbids last."""
-    left, ordered = list(allowed), list[Candidate]()
+    left, ordered = list(allowed), list[EvictionCandidate]()
     while left and len(ordered) < CANDIDATES_SHOWN:
         best = best_candidates(left)[0]
         left.remove(best)
@@ -149,7 +149,7 @@ def _ordered(allowed: list[Candidate], found: list[Candidate]) -> list[Candidate
     return [*ordered, *forbidden[: CANDIDATES_SHOWN - len(ordered)]]
 
 
-def _shown(candidate: Candidate, *, allowed: bool) -> PreemptionCandidate:
+def _shown(candidate: EvictionCandidate, *, allowed: bool) -> PreemptionCandidate:
     victims = tuple(
         Victim(victim.key, victim.priority, victim.uid in candidate.violating)
         for victim in candidate.victims[:VICTIMS_SHOWN]

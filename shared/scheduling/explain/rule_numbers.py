@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
-from shared.model.cluster_objects import Claim, PersistentVolume
+from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.constraints import SelectorTerm
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
@@ -250,7 +250,7 @@ def _label(state: ClusterState, row: int, key: str) -> str:
     return node.labels.get(key, "") if node is not None else ""
 
 
-def _claims(state: ClusterState, pod: Pod) -> Iterator[Claim]:
+def _claims(state: ClusterState, pod: Pod) -> Iterator[VolumeClaim]:
     for use in (pod.relations or NO_RELATIONS).claims:
         claim = state.storage.claims.get(f"{pod.namespace}/{use.name}")
         if claim is not None:

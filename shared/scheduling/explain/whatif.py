@@ -32,7 +32,7 @@ class NodeRejection(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WhatIfOutcome:
     """``feasible`` sorted; ``scores``: per feasible node the weighted scores per plugin; ``totals``: their sums;
     ``best``: the nodes the pod may go to. ``preemption`` None: not asked, since some node takes the pod or it is
     not tried at all (``gated``)."""
@@ -46,13 +46,13 @@ class Outcome:
     preemption: Preemption | None = None
 
 
-def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Outcome:
+def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> WhatIfOutcome:
     """The verdict for ``pod``, which need not be part of ``state``. ``feasibility`` is over the state's table."""
     table = state.table
     gated = entry_rejection(pod)
     if gated is not None:
         everywhere = {name: NodeRejection(gated, PRE_ENQUEUE) for name in sorted(table.row_of)}
-        return Outcome(infeasible=everywhere, gated=gated)
+        return WhatIfOutcome(infeasible=everywhere, gated=gated)
     prefiltered = prefilter(state, pod)
     filtered = run_filters(state, feasibility, prefiltered)
     infeasible: dict[str, NodeRejection] = {}
@@ -65,7 +65,7 @@ def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Out
             codes.append((row, rejection.code))
     rows = np.flatnonzero(filtered.mask)
     if not len(rows):
-        return Outcome(infeasible=infeasible, preemption=plan_preemption(state, feasibility, prefiltered, codes))
+        return WhatIfOutcome(infeasible=infeasible, preemption=plan_preemption(state, feasibility, prefiltered, codes))
     scores = score_nodes(state, pod, rows, feasibility.profile.scores)
     names = [table.names[row] for row in rows.tolist()]
     totals = np.sum(list(scores.values()), axis=0)
@@ -74,7 +74,7 @@ def what_if(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> Out
     best = [name for i, name in enumerate(names) if totals[i] == greatest]
     if pod.nominated_node in per_node:
         best = [pod.nominated_node]
-    return Outcome(
+    return WhatIfOutcome(
         feasible=tuple(sorted(names)),
         infeasible=infeasible,
         scores=per_node,

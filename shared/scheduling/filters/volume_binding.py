@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.model.cluster_objects import Claim
+from shared.model.cluster_objects import VolumeClaim
 from shared.model.pod import Pod
 from shared.model.relations import ClaimUse
 from shared.scheduling.framework import Code, Rejection, Unmoved
@@ -52,7 +52,7 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeBinding | Rejection | None:
     return _judge(state.table, state.storage, bound, delayed)
 
 
-def _unusable(claim: Claim, use: ClaimUse, pod: Pod) -> str:
+def _unusable(claim: VolumeClaim, use: ClaimUse, pod: Pod) -> str:
     if claim.lost:
         return f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume "{claim.volume_name}"'
     if claim.deleting:
@@ -62,7 +62,7 @@ def _unusable(claim: Claim, use: ClaimUse, pod: Pod) -> str:
     return ""
 
 
-def _judge(table: NodeTable, storage: Storage, bound: list[Claim], delayed: list[Claim]) -> VolumeBinding:
+def _judge(table: NodeTable, storage: Storage, bound: list[VolumeClaim], delayed: list[VolumeClaim]) -> VolumeBinding:
     reached: BoolArray = np.ones(table.rows, np.bool_)
     gone: BoolArray = np.zeros(table.rows, np.bool_)
     for claim in bound:
@@ -74,7 +74,7 @@ def _judge(table: NodeTable, storage: Storage, bound: list[Claim], delayed: list
     return VolumeBinding(table, reached, gone, _found(table, storage, delayed))
 
 
-def _found(table: NodeTable, storage: Storage, delayed: list[Claim]) -> BoolArray:
+def _found(table: NodeTable, storage: Storage, delayed: list[VolumeClaim]) -> BoolArray:
     """``[rows]``: every delayed claim finds a volume on the node, or one can be made for it there."""
     passing: BoolArray = np.ones(table.rows, np.bool_)
     if not delayed:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.model.cluster_objects import Claim
+from shared.model.cluster_objects import VolumeClaim
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState, Storage
@@ -48,7 +48,7 @@ def volumes_of(storage: Storage, pod: Pod) -> Attached:
     return frozenset(found)
 
 
-def _volume_of(storage: Storage, claim: Claim) -> tuple[str, str] | None:
+def _volume_of(storage: Storage, claim: VolumeClaim) -> tuple[str, str] | None:
     volume = storage.volume(claim.volume_name) if claim.volume_name else None
     if volume is not None:
         return volume.csi

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.model.cluster_objects import Claim, PersistentVolume
+from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.matching.domains import codes_or_absent
@@ -51,7 +51,7 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeZone | Rejection | None:
     return VolumeZone(_mask(state.table, demands)) if demands else None
 
 
-def _not_delayed(storage: Storage, claim: Claim) -> str:
+def _not_delayed(storage: Storage, claim: VolumeClaim) -> str:
     if not claim.class_name:
         return "PersistentVolumeClaim had no pv name and storageClass name"
     storage_class = storage.classes.get(claim.class_name)

@@ -24,7 +24,7 @@ from shared.scheduling.framework import ClusterRule, Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray
-from shared.scheduling.state.nominated_room import Held, apart
+from shared.scheduling.state.nominated_room import NominatedPods, apart
 from shared.scheduling.state.pod_index import Matcher
 
 
@@ -62,7 +62,7 @@ class Crew:
             self.template_of[pod.uid] = template
         self.templates = tuple(known.values())
         self.ruled = tuple(template for template in self.templates if template.rules)
-        self.held: Held | None = None
+        self.held: NominatedPods | None = None
         self.own: list[Pod] = []
         self.in_turn = False
         if cluster.nominated and members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.model.pod_group import PodGroup, Source, group_name, group_title
+from shared.model.pod_group import GroupSource, PodGroup, group_name, group_title
 
 WAITING, PLACING, RUNNING, BROKEN, ENDED = "waiting", "placing", "running", "broken", "ended"
 
@@ -24,7 +24,7 @@ def has_run(group: PodGroup | None) -> bool:
 
 def no_object_text(key: str) -> str:
     """Of a group that members name and the API server does not have."""
-    nouns = {Source.PLUGINS: "PodGroup (scheduling.x-k8s.io)", Source.JOB: "Job"}
+    nouns = {GroupSource.PLUGINS: "PodGroup (scheduling.x-k8s.io)", GroupSource.JOB: "Job"}
     noun = next((noun for source, noun in nouns.items() if key.startswith(f"{source.value}:")), "PodGroup")
     namespace = group_title(key).rpartition("/")[0]
     return f"there is no {noun} {group_name(key)} in {namespace}; create it"

@@ -24,7 +24,7 @@ from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
-from shared.scheduling.groups.steps import ABOVE_ALL, LOOKED_UP, GroupPreemption, Step, Steps, standing
+from shared.scheduling.groups.steps import ABOVE_ALL, LOOKED_UP, GroupPreemption, LeavingStep, LeavingSteps, standing
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE
@@ -247,7 +247,7 @@ class _Hunt:
             seen.update(pod.uid for unit in more for pod in unit.pods)
             units += more
             yield len(part) + LOOKED_UP * len(more)
-        leave = Steps(self.cluster, self.leaving, self.ran, strict=self.strict)
+        leave = LeavingSteps(self.cluster, self.leaving, self.ran, strict=self.strict)
         steps, violating = leave.of(units)
         if not steps:
             return None
@@ -290,7 +290,7 @@ class _Hunt:
         return rows[: max(FEWEST_ROWS, enough)].tolist(), few, price
 
     def _beginnings(
-        self, base: Trial, now: Trial, price: FloatArray, steps: list[Step], allowed: BoolArray | None
+        self, base: Trial, now: Trial, price: FloatArray, steps: list[LeavingStep], allowed: BoolArray | None
     ) -> Iterable[tuple[Trial, Sequence[Pod]]]:
         """What to go on from, and in which order: first with those placed who need nobody to leave, then from none."""
         yield now, [pod for pod in self.members if pod.uid not in now.nodes]
@@ -302,7 +302,9 @@ class _Hunt:
             for order in orders(base.crew, emptied, self.needed, allowed):
                 yield fresh, order
 
-    def _after(self, start: Trial, steps: Iterable[Step], order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
+    def _after(
+        self, start: Trial, steps: Iterable[LeavingStep], order: Sequence[Pod], allowed: BoolArray | None
+    ) -> Trial:
         """What fits once the units of these steps have left."""
         trial = start.fork()
         trial.leave(gone for step in steps for unit in step.units for gone in standing(self.cluster, unit.pods))

@@ -36,7 +36,7 @@ class GroupPreemption(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class LeavingStep:
     """Units that leave together. ``rank``: in which order steps are taken; ``breaks``: the gang that is broken."""
 
     rank: tuple[bool, int, bool, int]
@@ -44,7 +44,7 @@ class Step:
     breaks: str = ""
 
 
-class Steps:
+class LeavingSteps:
     """``leaving``: who leaves for somebody already; ``ran``: how many members of a group count that have ended;
     ``strict``: no budget may be broken."""
 
@@ -56,7 +56,7 @@ class Steps:
         self._ran = ran
         self._strict = strict
 
-    def of(self, units: list[VictimUnit]) -> tuple[list[Step], set[str]]:
+    def of(self, units: list[VictimUnit]) -> tuple[list[LeavingStep], set[str]]:
         """The units in the order in which they leave, and the uids of pods whose budget that breaks."""
         going = [unit for unit in units if self._goes(unit)]
         if going:
@@ -86,10 +86,10 @@ class Steps:
             steps.setdefault((forced, unit.priority, breaks, key if breaks else ""), []).append(unit)
         youngest = {key: at for at, key in enumerate(sorted(age, key=lambda one: (age[one], one), reverse=True))}
         found = [
-            Step((forced, priority, breaks, youngest.get(key, 0)), there, key)
+            LeavingStep((forced, priority, breaks, youngest.get(key, 0)), there, key)
             for (forced, priority, breaks, key), there in steps.items()
         ]
-        first = [Step((False, -ABOVE_ALL, False, 0), going)] if going else []
+        first = [LeavingStep((False, -ABOVE_ALL, False, 0), going)] if going else []
         return first + sorted(found, key=lambda step: step.rank), violating
 
     def _goes(self, unit: VictimUnit) -> bool:
@@ -104,7 +104,9 @@ class Steps:
         needed = max(0, group.min_count - self._ran(key)) if group is not None and group.gang else 0
         return running - needed if running >= needed else len(pods)
 
-    def spared(self, trial: Trial, steps: Sequence[Step], violating: set[str]) -> Generator[int, None, GroupPreemption]:
+    def spared(
+        self, trial: Trial, steps: Sequence[LeavingStep], violating: set[str]
+    ) -> Generator[int, None, GroupPreemption]:
         """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
         accounts, ruled = self._cluster.cache.accounts, trial.crew.ruled
         leaving = [

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
+from shared.model.cluster_objects import PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import SelectorTerm
 from shared.model.labels import selects
 from shared.scheduling.matching.selectors import term_mask
@@ -47,7 +47,7 @@ def _few_values(table: NodeTable, term: SelectorTerm) -> BoolArray | None:
     return passing
 
 
-def usable_volumes(claim: Claim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
+def usable_volumes(claim: VolumeClaim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
     """Those of ``volumes``, all of the claim's class, that it could be bound to, on whichever node: by size.
 
     Where one is reserved for the claim it is the only one returned.
@@ -67,18 +67,18 @@ def usable_volumes(claim: Claim, volumes: Iterable[PersistentVolume]) -> list[Pe
     return sorted(fitting, key=lambda volume: (volume.capacity_bytes, volume.name))
 
 
-def _reserved_for(volume: PersistentVolume, claim: Claim) -> bool:
+def _reserved_for(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     assert volume.claim is not None
     key, uid = volume.claim
     return key == claim.key and (not uid or uid == claim.uid)
 
 
 def unmatched_claims(
-    claims: Iterable[Claim],
+    claims: Iterable[VolumeClaim],
     usable: Mapping[str, list[PersistentVolume]],
     reachable: Mapping[str, BoolArray],
     row: int,
-) -> list[Claim]:
+) -> list[VolumeClaim]:
     """Claims, in order, for which the node of ``row`` reaches no free volume. ``usable`` by claim key, ``reachable``
     by volume name."""
     taken: set[str] = set()

@@ -17,8 +17,8 @@ from shared.model.node_topology import (
     MemoryBlock,
     NodeTopology,
     PodNeeds,
-    Refusal,
     TopologyPolicy,
+    TopologyRefusal,
     TopologyScope,
     TopologySource,
 )
@@ -31,17 +31,17 @@ from shared.scheduling.numa.totals import pod_totals
 
 
 class _Refused(Exception):
-    def __init__(self, reason: Refusal, message: str) -> None:
+    def __init__(self, reason: TopologyRefusal, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionVerdict:
     """``refusal`` None: admitted, and each container sits as ``seats`` says; else ``at`` is the one that got stuck,
     None for the pod as a whole."""
 
-    refusal: Refusal | None
+    refusal: TopologyRefusal | None
     message: str = ""
     at: ContainerNeeds | None = None
     seats: Mapping[str, ContainerSeat] = field(default_factory=dict)
@@ -51,28 +51,30 @@ class Verdict:
         return {name: _zones_of(seat) for name, seat in self.seats.items()}
 
 
-def admit(topology: NodeTopology, books: Books, needs: PodNeeds) -> Verdict:
+def admit(topology: NodeTopology, books: Books, needs: PodNeeds) -> AdmissionVerdict:
     """What the kubelet would say now. ``books`` are left as they are; raises nothing."""
     if topology.source is TopologySource.KATALYST:
         return _katalyst_says(topology, books, needs)
     if not needs.of_kubelet:
-        return Verdict(None, seats={one.name: ContainerSeat() for one in needs.containers})
+        return AdmissionVerdict(None, seats={one.name: ContainerSeat() for one in needs.containers})
     trial = _Trial(topology, books.copy(), needs)
     try:
-        return Verdict(None, seats=trial.run())
+        return AdmissionVerdict(None, seats=trial.run())
     except _Refused as error:
-        return Verdict(error.reason, str(error), trial.at)
+        return AdmissionVerdict(error.reason, str(error), trial.at)
 
 
-def _katalyst_says(topology: NodeTopology, books: Books, needs: PodNeeds) -> Verdict:
+def _katalyst_says(topology: NodeTopology, books: Books, needs: PodNeeds) -> AdmissionVerdict:
     """Of pods that are not of dedicated cores nothing."""
     if needs.dedicated is None:
-        return Verdict(None)
+        return AdmissionVerdict(None)
     seat = seat_of(topology, books, needs.dedicated)
     if seat is None:
         stuck = ContainerNeeds(SEAT, ContainerKind.MAIN)
-        return Verdict(Refusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality", stuck)
-    return Verdict(None, seats={SEAT: seat})
+        return AdmissionVerdict(
+            TopologyRefusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality", stuck
+        )
+    return AdmissionVerdict(None, seats={SEAT: seat})
 
 
 class _Trial:
@@ -111,7 +113,7 @@ class _Trial:
         policy = self._topology.policy
         mask, preferred = merged(policy, hints, self._books.every_zone, self._better())
         if not preferred and policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
-            raise _Refused(Refusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+            raise _Refused(TopologyRefusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return mask, preferred
 
     def _better(self) -> Narrower:
@@ -205,7 +207,7 @@ class _Trial:
         pool = [free + passed for free, passed in zip(self._books.cpus_free, self._passed_cpus, strict=True)]
         if sum(pool) < one.cpus:
             raise _Refused(
-                Refusal.UNEXPECTED,
+                TopologyRefusal.UNEXPECTED,
                 f"Allocate failed due to not enough cpus available to satisfy request: requested={one.cpus}, "
                 f"available={sum(pool)}, which is unexpected",
             )
@@ -242,13 +244,13 @@ class _Trial:
             return
         if count % options.threads_per_core:
             raise _Refused(
-                Refusal.SMT_ALIGNMENT,
+                TopologyRefusal.SMT_ALIGNMENT,
                 f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {options.threads_per_core}",
             )
         whole = sum(self._books.cpus_free) - options.reserved_siblings
         if count > whole:
             raise _Refused(
-                Refusal.SMT_ALIGNMENT,
+                TopologyRefusal.SMT_ALIGNMENT,
                 f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {whole}, "
                 f"requested CPUs = {count}, CPUs per core = {options.threads_per_core}",
             )
@@ -266,7 +268,7 @@ class _Trial:
         count -= sum(reused)
         if count > sum(free):
             raise _Refused(
-                Refusal.UNEXPECTED,
+                TopologyRefusal.UNEXPECTED,
                 f"Allocate failed due to requested number of devices unavailable for {name}. Requested: {count}, "
                 f"Available: {sum(free)}, which is unexpected",
             )
@@ -334,7 +336,7 @@ def _best(hints: Sequence[Hint]) -> Hint:
 
 
 def _unexpected(why: str) -> _Refused:
-    return _Refused(Refusal.UNEXPECTED, f"Allocate failed due to [memorymanager] {why}, which is unexpected")
+    return _Refused(TopologyRefusal.UNEXPECTED, f"Allocate failed due to [memorymanager] {why}, which is unexpected")
 
 
 def _zones_of(seat: ContainerSeat) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from shared.model.node_topology import ContainerSeat, MemoryBlock, NodeTopology
 from shared.model.resources import CPU, MEMORY
-from shared.scheduling.numa.hints import Amounts
+from shared.scheduling.numa.hints import ZoneAmounts
 from shared.scheduling.numa.masks import mask_of, members
 
 HUGEPAGES = "hugepages-"
@@ -66,18 +66,18 @@ class Books:
         devices = {name: free[:-1] for name, free in self.devices_free.items()}
         return {CPU: list(self.cpus_free), **{name: list(free) for name, free in self.memory_free.items()}, **devices}
 
-    def cpus(self) -> Amounts:
+    def cpus(self) -> ZoneAmounts:
         """CPUs by zone."""
-        return Amounts(self.cpus_free, self.cpus_held)
+        return ZoneAmounts(self.cpus_free, self.cpus_held)
 
-    def devices_of(self, name: str) -> Amounts:
+    def devices_of(self, name: str) -> ZoneAmounts:
         """Devices of one kind by zone."""
-        return Amounts(self.devices_free[name], self.devices_held[name])
+        return ZoneAmounts(self.devices_free[name], self.devices_held[name])
 
-    def memory_of(self, kind: str) -> Amounts:
+    def memory_of(self, kind: str) -> ZoneAmounts:
         """Memory or hugepages of one size by zone."""
         nothing = (0,) * len(self.seats)
-        return Amounts(self.memory_free.get(kind, nothing), self.memory_held.get(kind, nothing))
+        return ZoneAmounts(self.memory_free.get(kind, nothing), self.memory_held.get(kind, nothing))
 
     def may_lie_in(self, mask: int) -> bool:
         """Whether memory may be given from just these zones: one zone outside all groups, or zones that are unused

@@ -28,7 +28,7 @@ Hints = Mapping[str, Sequence[Hint] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ZoneAmounts:
     """Of one resource by position of the zone. ``held`` is what could be there at most: what ``minimal`` counts."""
 
     free: Sequence[int]
@@ -44,7 +44,7 @@ class Amounts:
 
 
 def countable_hints(
-    request: int, amounts: Amounts, zones: int, passed_on: Sequence[int] = (), *, preferred_only: bool = False
+    request: int, amounts: ZoneAmounts, zones: int, passed_on: Sequence[int] = (), *, preferred_only: bool = False
 ) -> list[Hint]:
     """Of CPUs or of devices of one kind. ``zones``: those that have any; ``passed_on``: by position, what an init
     container of the pod leaves to later ones: a mask that leaves any of it out is none. ``preferred_only``: no other

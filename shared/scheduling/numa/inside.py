@@ -43,7 +43,7 @@ MOST_WAYS = 16
 
 
 @dataclass(slots=True)
-class Standing:
+class PodInside:
     """A pod on the node, bound or assumed. ``since``: the version of the object while which it came, "" where that is
     not known; ``seats``: as foreseen; None: unknown. ``shown``: the object counts it; ``left_at``: when it
     went."""
@@ -61,8 +61,8 @@ class Inside:
     order. ``clear``: whether it is known which pods the object counts."""
 
     topology: NodeTopology
-    pods: dict[str, Standing] = field(default_factory=dict)
-    left: dict[str, Standing] = field(default_factory=dict)
+    pods: dict[str, PodInside] = field(default_factory=dict)
+    left: dict[str, PodInside] = field(default_factory=dict)
     clear: bool = True
 
     @property
@@ -83,14 +83,14 @@ class Inside:
                 pod.seats, pod.shown = None, False
         self.topology = topology
 
-    def come(self, uid: str, needs: PodNeeds, *, assumed: bool) -> Standing:
+    def come(self, uid: str, needs: PodNeeds, *, assumed: bool) -> PodInside:
         """The pod stands here. ``assumed``: we placed it just now, so what was seen of the object does not count it;
         of one that others tell of it may. One that only counts otherwise is where it was."""
         known = self.left.get(uid)
         if known is not None and known.needs == needs:
             del self.left[uid]
         else:
-            known = Standing(needs, self.topology.resource_version if assumed else "")
+            known = PodInside(needs, self.topology.resource_version if assumed else "")
         self.pods[uid] = known
         return known
 
@@ -160,7 +160,7 @@ class Inside:
         for pod in coming[:came]:
             pod.shown = True
 
-    def _which(self, shown: Sequence[Standing], coming: Sequence[Standing]) -> tuple[int, int] | None:
+    def _which(self, shown: Sequence[PodInside], coming: Sequence[PodInside]) -> tuple[int, int] | None:
         """(how many of those that left the object counts no more, how many of those that came it counts): both in the
         order in which that happened. Of several ways those zones decide, then the one by which most is taken. None:
         its amounts are those of none."""
@@ -181,7 +181,7 @@ class Inside:
                 return ways[-1]
         return None
 
-    def _sum(self, pods: Iterable[Standing]) -> Counter[str]:
+    def _sum(self, pods: Iterable[PodInside]) -> Counter[str]:
         total: Counter[str] = Counter()
         known = {name for zone in self.topology.zones for name, amount in zone.allocatable.items() if amount}
         for pod in pods:
@@ -192,10 +192,10 @@ class Inside:
 
     # -- where they sit -----------------------------------------------------------------------------------------------
 
-    def _explained(self, standing: Sequence[Standing]) -> Books | None:
+    def _explained(self, standing: Sequence[PodInside]) -> Books | None:
         """With these pods on their seats, foreseen or found; None where the object shows something else."""
         topology, books = self.topology, Books(self.topology)
-        found: list[tuple[Standing, Seats]] = []
+        found: list[tuple[PodInside, Seats]] = []
         for pod in standing:
             if pod.seats is not None:
                 charge(topology, books, pod.needs, pod.seats)
@@ -212,7 +212,7 @@ class Inside:
             pod.seats = seats
         return books
 
-    def _as_reported(self, standing: Sequence[Standing], *, trusting: bool) -> Books:
+    def _as_reported(self, standing: Sequence[PodInside], *, trusting: bool) -> Books:
         """As ``available`` says. What it does not say is taken as the worst of what may be, unless ``trusting``: init
         containers hold their peak in every zone, and zones may share memory that pods larger than a zone use."""
         topology, books = self.topology, Books(self.topology)
@@ -250,7 +250,7 @@ class Inside:
             for name, size in one.memory
         )
 
-    def _give_back(self, books: Books, pod: Standing) -> None:
+    def _give_back(self, books: Books, pod: PodInside) -> None:
         """What the pod would leave, where it is known from where, of what the object still names."""
         for one in pod.seats.values() if pod.seats is not None else ():
             for zone, count in one.cpus.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy, TopologySource
 from shared.model.resources import CPU, MEMORY
-from shared.scheduling.numa.admission import Verdict, admit
+from shared.scheduling.numa.admission import AdmissionVerdict, admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.dedicated import SEAT
 from shared.scheduling.numa.inside import seated
@@ -32,7 +32,7 @@ class _Kind:
     books: Books
 
 
-class Kinds:
+class ZoneKinds:
     """Those that were seen since the last ``clear``."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Kinds:
         self._kinds: list[_Kind | None] = [None]
         self._empty: dict[int, int] = {}
         """By shape the kind of a node where nobody stands."""
-        self._verdicts: dict[tuple[int, PodNeeds], Verdict] = {}
+        self._verdicts: dict[tuple[int, PodNeeds], AdmissionVerdict] = {}
         self._next: dict[tuple[int, PodNeeds], int] = {}
         self._gpu_zones: dict[int, list[list[int]]] = {UNJUDGED: []}
 
@@ -73,12 +73,12 @@ class Kinds:
         found = self._kinds[kind]
         return None if found is None else (found.topology, found.books)
 
-    def verdict(self, kind: int, needs: PodNeeds) -> Verdict:
+    def verdict(self, kind: int, needs: PodNeeds) -> AdmissionVerdict:
         """What a kubelet of that kind says."""
         known = self._verdicts.get((kind, needs))
         if known is None:
             of = self._kinds[kind]
-            known = Verdict(None) if of is None else admit(of.topology, of.books, needs)
+            known = AdmissionVerdict(None) if of is None else admit(of.topology, of.books, needs)
             self._verdicts[kind, needs] = known
         return known
 

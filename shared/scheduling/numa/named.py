@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from shared.model.node_topology import NodeTopology, PodNeeds
 from shared.model.resources import CPU, amount_text
 from shared.scheduling.numa.books import Books
-from shared.scheduling.numa.inside import LATE_S, Standing, seated
+from shared.scheduling.numa.inside import LATE_S, PodInside, seated
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class NamedInside:
 
     topology: NodeTopology
     stands: Callable[[str], bool]
-    pods: dict[str, Standing] = field(default_factory=dict)
-    left: dict[str, Standing] = field(default_factory=dict)
+    pods: dict[str, PodInside] = field(default_factory=dict)
+    left: dict[str, PodInside] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     doubt: str = ""
 
@@ -47,11 +47,11 @@ class NamedInside:
         """Consumers that do not stand here."""
         return [uid for uid in self.topology.held if not self.stands(uid) and uid not in self.left]
 
-    def come(self, uid: str, needs: PodNeeds, *, assumed: bool) -> Standing:  # noqa: ARG002
+    def come(self, uid: str, needs: PodNeeds, *, assumed: bool) -> PodInside:  # noqa: ARG002
         """The pod stands here. ``assumed``: for the other kind of inside; here the object says who is in it."""
         known = self.left.pop(uid, None)
         if known is None or known.needs != needs:
-            known = Standing(needs)
+            known = PodInside(needs)
         known.shown = uid in self.topology.held
         self.pods[uid] = known
         return known

@@ -10,10 +10,10 @@ from collections import Counter
 
 import numpy as np
 
-from shared.model.node_topology import ContainerKind, NodeTopology, PodNeeds, Refusal
+from shared.model.node_topology import ContainerKind, NodeTopology, PodNeeds, TopologyRefusal
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code
-from shared.scheduling.numa.admission import Verdict
+from shared.scheduling.numa.admission import AdmissionVerdict
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
@@ -144,14 +144,16 @@ class NodeResourceTopologyMatch:
         return self._zones.kind_with(row, [needs for _, needs in came], went)
 
 
-def reason_of(verdict: Verdict) -> str:
+def reason_of(verdict: AdmissionVerdict) -> str:
     """As scheduler-plugins says it; what the Memory Manager alone refuses is told apart."""
     what = "pod"
     if verdict.at is not None:
         what = {ContainerKind.INIT: "init container", ContainerKind.SIDECAR: "sidecar container"}.get(
             verdict.at.kind, "container"
         )
-    return f"cannot align {what}" + ("" if verdict.refusal is Refusal.TOPOLOGY_AFFINITY else f" ({verdict.refusal})")
+    return f"cannot align {what}" + (
+        "" if verdict.refusal is TopologyRefusal.TOPOLOGY_AFFINITY else f" ({verdict.refusal})"
+    )
 
 
 def refused_text(reason: str) -> str:

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
-from shared.scheduling.numa.admission import Verdict
+from shared.scheduling.numa.admission import AdmissionVerdict
 from shared.scheduling.numa.books import Books
-from shared.scheduling.numa.inside import LATE_S, Inside, Seats, Standing, may_refuse, same_inside
-from shared.scheduling.numa.kinds import UNJUDGED, Kinds
+from shared.scheduling.numa.inside import LATE_S, Inside, PodInside, Seats, may_refuse, same_inside
+from shared.scheduling.numa.kinds import UNJUDGED, ZoneKinds
 from shared.scheduling.numa.named import NamedInside
 from shared.scheduling.numa.placed import init_names
 from shared.scheduling.numa.refusals import NEVER, Refusals
@@ -83,7 +83,7 @@ class NodeZones:
         """Nodes and consumers that do not stand there, and are looked at again."""
         self._gone: dict[str, float] = {}
         """Nodes whose object is gone and counts still, and since when."""
-        self._kinds = Kinds()
+        self._kinds = ZoneKinds()
         self._masks: dict[PodNeeds, _Mask] = {}
         self._epoch = 0
         self._moved: list[int] = []
@@ -334,7 +334,7 @@ class NodeZones:
         self._epoch += 1
         self._moved.clear()
 
-    def verdict(self, kind: int, needs: PodNeeds) -> Verdict:
+    def verdict(self, kind: int, needs: PodNeeds) -> AdmissionVerdict:
         """What a kubelet of that kind says."""
         return self._kinds.verdict(kind, needs)
 
@@ -423,7 +423,7 @@ class NodeZones:
         accounts = (self._cache.accounts[uid] for uid in sorted(self._cache.pods_on(name)))
         for account in sorted(accounts, key=lambda one: one.assumed_at if one.assumed_at is not None else -1.0):
             if (needs := account.pod_class.needs) is not None:
-                inside.pods[account.uid] = Standing(needs)
+                inside.pods[account.uid] = PodInside(needs)
         self._stale.add(name)
 
     def _inside_of(self, topology: NodeTopology) -> Inside | NamedInside:

@@ -29,7 +29,7 @@ BUDGET = "its disruption budget allows no eviction now"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class GivingWayState:
     """``now``: seconds since 1970. ``totals``: what all nodes have, by resource. ``keeps``: of a group's key, so many
     members stay or none does. ``stays``: why a pod may not go, "" where it may. ``leaving``: whether it goes already.
     """
@@ -42,7 +42,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VictimChoice:
     """``victims``, and ``stays``: why others, by uid, may not go that would have helped. ``lacking``: what is short
     still once the victims have left; ``broken``: keys of gangs that go whole."""
 
@@ -64,14 +64,14 @@ class _Unit:
     group: str = ""
 
 
-def choose(cluster: ClusterState, node: str, short: Mapping[str, int], moment: Moment) -> Choice:
+def choose(cluster: ClusterState, node: str, short: Mapping[str, int], moment: GivingWayState) -> VictimChoice:
     """Who is to leave the node, on which ``short`` of each resource is lent too little, those that leave already left
     out. Nothing is changed."""
     return _Search(cluster, node, short, moment).choice()
 
 
 class _Search:
-    def __init__(self, cluster: ClusterState, node: str, short: Mapping[str, int], moment: Moment) -> None:
+    def __init__(self, cluster: ClusterState, node: str, short: Mapping[str, int], moment: GivingWayState) -> None:
         self._cluster = cluster
         self._short = short
         self._moment = moment
@@ -83,7 +83,7 @@ class _Search:
         self._spare = {key: self._spare_of(key) for key in sorted({pod.group for pod in self._here if pod.group})}
         self._budgets = _Budgets(cluster, {pod.namespace for pod in self._here})
 
-    def choice(self) -> Choice:
+    def choice(self) -> VictimChoice:
         left, taken = dict(self._short), list[_Unit]()
         gone = dict[str, Pod]()
         ranks: dict[tuple[int, int], list[_Unit]] = {}
@@ -104,7 +104,7 @@ class _Search:
         kept = self._put_back(taken, left)
         victims = {pod.uid: pod for unit in kept for pod in unit.pods}
         lacking = {name: amount for name, amount in left.items() if amount > 0}
-        return Choice(
+        return VictimChoice(
             tuple(victims.values()), self._stays, lacking, tuple(one.group for one in kept if one.kind == BROKEN)
         )
 

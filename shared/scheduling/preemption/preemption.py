@@ -31,7 +31,7 @@ PRIORITY_OFFSET = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """``victims`` of one node, and members of groups that leave whole with them, most important first; ``violations``:
     how many of those break a budget, ``violating``: their uids; ``leaving``: uids of those that leave anyway."""
 
@@ -46,8 +46,8 @@ class Candidate:
 class Preemption:
     """``best``: equally good candidates to choose from; empty with a ``reason`` when preemption does not help."""
 
-    candidates: tuple[Candidate, ...] = ()
-    best: tuple[Candidate, ...] = ()
+    candidates: tuple[EvictionCandidate, ...] = ()
+    best: tuple[EvictionCandidate, ...] = ()
     reason: str = ""
 
 
@@ -87,7 +87,7 @@ def plan_preemption(
     return Preemption(tuple(found), tuple(best_candidates(found)))
 
 
-def enough(found: Sequence[Candidate], limit: int) -> bool:
+def enough(found: Sequence[EvictionCandidate], limit: int) -> bool:
     """Whether the search may end: so many candidates, one of which violates no budget (``DryRunPreemption``)."""
     return len(found) >= limit and any(not candidate.violations for candidate in found)
 
@@ -97,7 +97,7 @@ def select_victims(
     lower: Iterable[VictimUnit],
     state: ClusterState,
     leaving: Callable[[Pod], bool] = lambda _: False,
-) -> Candidate | None:
+) -> EvictionCandidate | None:
     """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
 
     Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
@@ -129,7 +129,7 @@ def select_victims(
         return None
     forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
     gone &= {pod.uid for pod in victims}
-    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced, gone)
+    return EvictionCandidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced, gone)
 
 
 Rank = tuple[int, int, int, int, tuple[int, ...]]
@@ -138,7 +138,7 @@ victims, and of the most important victims the one that runs longest started las
 offline ones, the one that has worked longest without saving."""
 
 
-def rank(candidate: Candidate) -> Rank:
+def rank(candidate: EvictionCandidate) -> Rank:
     """The smaller, the better; none is better than where everybody leaves anyway."""
     victims = candidate.victims
     if candidate.leaving:
@@ -153,7 +153,7 @@ def rank(candidate: Candidate) -> Rank:
     return candidate.violations, highest, total, len(victims), later
 
 
-def best_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
+def best_candidates(candidates: Sequence[EvictionCandidate]) -> list[EvictionCandidate]:
     """Those of the best rank."""
     ranks = [rank(candidate) for candidate in candidates]
     best = min(ranks)
@@ -166,7 +166,7 @@ class Ranked:
 
     def __init__(self) -> None:
         self._order: list[Rank] = []
-        self._of: dict[Rank, list[Candidate]] = {}
+        self._of: dict[Rank, list[EvictionCandidate]] = {}
         self._count = self._lawful = 0
 
     def __len__(self) -> int:
@@ -176,7 +176,7 @@ class Ranked:
         """``enough`` of these."""
         return self._count >= limit and self._lawful > 0
 
-    def add(self, candidate: Candidate) -> None:
+    def add(self, candidate: EvictionCandidate) -> None:
         """One more."""
         its = rank(candidate)
         alike = self._of.get(its)
@@ -187,7 +187,7 @@ class Ranked:
         self._count += 1
         self._lawful += not candidate.violations
 
-    def take(self, chance: float) -> Candidate:
+    def take(self, chance: float) -> EvictionCandidate:
         """Take off one of the best. ``chance`` in [0, 1): which of them."""
         alike = self._of[self._order[0]]
         at = int(chance * len(alike))

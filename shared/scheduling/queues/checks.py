@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shared.scheduling.queues.nodes import Charge, Line, Waiting
+from shared.scheduling.queues.nodes import Charge, QueueLine, WaitingUnit
 from shared.scheduling.queues.structure import Structure
 
 
 def broken(
-    lines: Mapping[str, Line], units: Mapping[str, Waiting], charges: Mapping[str, Charge], structure: Structure
+    lines: Mapping[str, QueueLine],
+    units: Mapping[str, WaitingUnit],
+    charges: Mapping[str, Charge],
+    structure: Structure,
 ) -> Iterator[str]:
     """Nothing while all is well. Costs as all units and pods."""
     for name, line in lines.items():

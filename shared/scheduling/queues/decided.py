@@ -16,7 +16,7 @@ Whose = tuple[str, str]
 Sums = dict[Whose, dict[str, int]]
 
 
-class Decided:
+class QueueCommitments:
     """``leaving``: pods that count and are on their way out; ``coming``: pods for which room is made, by uid each. Of
     those that come, one that counts already is in no sum."""
 
@@ -74,7 +74,7 @@ class Decided:
         leaving = {uid: pod for uid, pod in charges.items() if pod.leaving}
         if leaving != self.leaving:
             yield f"queue-decided: {sorted(leaving)} are leaving, {sorted(self.leaving)} are known to"
-        fresh = Decided()
+        fresh = QueueCommitments()
         for pod in leaving.values():
             fresh.begins(pod)
         for uid, pod in self.coming.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isqrt
 
-from shared.scheduling.queues.nodes import Node
+from shared.scheduling.queues.nodes import QueueNode
 from shared.wire.records import QueueHistoryRecord
 
 SCALE = 1000
@@ -49,14 +49,14 @@ def remaining(elapsed_s: float, half_life_s: float) -> int:
     return value
 
 
-class History:
+class UsageHistory:
     """Past use of every queue with a half-life, by name and resource, in thousandths."""
 
     def __init__(self) -> None:
         self.past: dict[str, dict[str, int]] = {}
         self._moved_at: dict[str, float] = {}
 
-    def advance(self, nodes: Mapping[str, Node], now: float) -> bool:
+    def advance(self, nodes: Mapping[str, QueueNode], now: float) -> bool:
         """Move on the queues whose step is due, as if what they use now was used since the last. True: some did.
 
         What is not a queue with a half-life any more has no past."""
@@ -103,7 +103,7 @@ class History:
             if (half_life_s := half_lives.get(name)) is not None:
                 self.load({name: decayed(amounts, max(0, time - record.time), half_life_s)}, now)
 
-    def count_in(self, nodes: Mapping[str, Node]) -> None:
+    def count_in(self, nodes: Mapping[str, QueueNode]) -> None:
         """Tell each queue what its past counts as, in the resource's units."""
         for name, node in nodes.items():
             known = self.past.get(name) if node.queue.half_life_s is not None else None

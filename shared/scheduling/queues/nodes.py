@@ -1,8 +1,9 @@
-"""The parts of the tree: queues (``Node``), each with a line of its own units (``Line``), and why a unit is held back.
+"""The parts of the tree: queues (``QueueNode``), each with a line of its own units (``QueueLine``), and why a unit is
+held back.
 
-Units of one line that ask for the same amounts are one ``Shape``: a quota admits or holds them alike, so it is asked
-once per shape. A queue's own line takes part in the order among its children as a child of weight 1: so units of a
-queue that has children, and units without any queue (the root's own line), need no rule of their own.
+Units of one line that ask for the same amounts are one ``QueueShape``: a quota admits or holds them alike, so it is
+asked once per shape. A queue's own line takes part in the order among its children as a child of weight 1: so units of
+a queue that has children, and units without any queue (the root's own line), need no rule of their own.
 
 Per resource, a queue keeps two sums: ``used``, and ``inner``, which also counts what queues below keep for themselves
 and do not use (``kept``: guaranteed and not lent). Limits hold for ``inner``, so nobody takes what is not lent.
@@ -18,7 +19,7 @@ from fractions import Fraction
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.model.queue import Order, Queue, Strategy
+from shared.model.queue import Queue, QueueStrategy, UnitOrder
 from shared.model.resources import amount_text
 from shared.scheduling.queues.share import with_half
 
@@ -43,7 +44,7 @@ class Blocked(Struct, frozen=True):
     """Why a unit is held back: the queue that does it; a resource and its limit there, or a ``problem`` in words.
     ``behind``: it is not the unit that asks for so much, but the first of its FIFO queue."""
 
-    node: Node
+    node: QueueNode
     resource: str = ""
     asked: int = 0
     used: int = 0
@@ -95,7 +96,7 @@ class Blocked(Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingUnit:
     """A unit that waits. ``label``: the queue it asks for, "" for its namespace's; ``arrival`` counts up."""
 
     key: str
@@ -104,10 +105,10 @@ class Waiting:
     priority: int
     arrival: int
     amounts: Amounts
-    shape: Shape | None = None
+    shape: QueueShape | None = None
 
     @property
-    def line(self) -> Line:
+    def line(self) -> QueueLine:
         """The line it stands in."""
         assert self.shape is not None
         return self.shape.line
@@ -129,7 +130,7 @@ class Charge:
     least: int = 1
     evictable: bool = True
     leaving: bool = False
-    line: Line | None = None
+    line: QueueLine | None = None
 
 
 OrderKey = tuple[int, int, str]
@@ -144,14 +145,14 @@ class Contender:
         self.name = name
         self.weight = weight
         self.guaranteed = guaranteed
-        self.parent: Node | None = None
+        self.parent: QueueNode | None = None
         self.used: dict[str, int] = {}
         self.past: dict[str, int] = {}
-        self.first: Waiting | None = None
+        self.first: WaitingUnit | None = None
         """The unit of it that would go first; None: none may go."""
         self.stamp = 0
         self.factors: dict[str, int] = {}
-        """What one of each resource adds to its share (``share.Scale``)."""
+        """What one of each resource adds to its share (``share.ShareScale``)."""
 
     def within(self, amounts: Amounts) -> bool:
         """Whether it stays within its guarantee with these amounts: in each resource that the guarantee names, and of
@@ -164,11 +165,11 @@ class Contender:
                 named = True
         return named
 
-    def rank(self, strategy: Strategy, unit: Waiting) -> Rank:
+    def rank(self, strategy: QueueStrategy, unit: WaitingUnit) -> Rank:
         """Its place among its siblings where it sends this unit, by its share with half of the unit
         (``share.with_half``)."""
         within = self.within(unit.amounts)
-        fair = strategy is Strategy.FAIR
+        fair = strategy is QueueStrategy.FAIR
         used, asked = self.used, dict(unit.amounts)
         if within and fair:
             named = [(name, most) for name, most in self.guaranteed.items() if most]
@@ -182,15 +183,15 @@ class Contender:
         return (0 if within else 1), share, unit.arrival
 
 
-class Shape:
+class QueueShape:
     """Units of one line that ask for the same amounts."""
 
     __slots__ = ("_heap", "amounts", "line", "said", "said_at", "units", "untold")
 
-    def __init__(self, line: Line, amounts: Amounts) -> None:
+    def __init__(self, line: QueueLine, amounts: Amounts) -> None:
         self.line = line
         self.amounts = amounts
-        self.units: dict[str, Waiting] = {}
+        self.units: dict[str, WaitingUnit] = {}
         self.untold: dict[str, None] = {}
         """Units that nobody was told about yet, should they be held back."""
         self.said: Blocked | None = None
@@ -198,7 +199,7 @@ class Shape:
         """What its units were told last, and when: none of them yet where it is None."""
         self._heap: list[tuple[OrderKey, str]] = []
 
-    def push(self, unit: Waiting) -> None:
+    def push(self, unit: WaitingUnit) -> None:
         self.units[unit.key] = unit
         self.untold[unit.key] = None
         heapq.heappush(self._heap, (self.line.order_key(unit), unit.key))
@@ -210,7 +211,7 @@ class Shape:
         self._heap = [(self.line.order_key(unit), key) for key, unit in self.units.items()]
         heapq.heapify(self._heap)
 
-    def head(self) -> tuple[OrderKey, Waiting] | None:
+    def head(self) -> tuple[OrderKey, WaitingUnit] | None:
         """The unit that goes first, with its place."""
         while self._heap:
             key, name = self._heap[0]
@@ -221,39 +222,39 @@ class Shape:
         return None
 
 
-class Line(Contender):
+class QueueLine(Contender):
     """The units of one queue itself, in its order; and the pods of it that count."""
 
     __slots__ = ("_ready", "_serial", "charges", "held", "order", "shapes", "units", "untold")
 
     def __init__(self, name: str) -> None:
         super().__init__(name, Fraction(1), {})
-        self.order = Order.PRIORITY
-        self.units: dict[str, Waiting] = {}
+        self.order = UnitOrder.PRIORITY
+        self.units: dict[str, WaitingUnit] = {}
         self.charges: dict[str, Charge] = {}
-        self.shapes: dict[Amounts, Shape] = {}
-        self.held: dict[Shape, Blocked] = {}
+        self.shapes: dict[Amounts, QueueShape] = {}
+        self.held: dict[QueueShape, Blocked] = {}
         """Shapes that a quota holds back, with the reason."""
-        self.untold: dict[Shape, None] = {}
+        self.untold: dict[QueueShape, None] = {}
         """Shapes with units that nobody was told about yet."""
-        self._ready: list[tuple[OrderKey, int, Shape]] = []
+        self._ready: list[tuple[OrderKey, int, QueueShape]] = []
         self._serial = 0
 
-    def order_key(self, unit: Waiting) -> OrderKey:
+    def order_key(self, unit: WaitingUnit) -> OrderKey:
         """Smaller goes first."""
-        return (0 if self.order is Order.FIFO else -unit.priority), unit.arrival, unit.key
+        return (0 if self.order is UnitOrder.FIFO else -unit.priority), unit.arrival, unit.key
 
-    def add(self, unit: Waiting) -> None:
+    def add(self, unit: WaitingUnit) -> None:
         shape = self.shapes.get(unit.amounts)
         if shape is None:
-            shape = self.shapes[unit.amounts] = Shape(self, unit.amounts)
+            shape = self.shapes[unit.amounts] = QueueShape(self, unit.amounts)
         unit.shape = shape
         self.units[unit.key] = unit
         shape.push(unit)
         self.untold[shape] = None
         self.offer(shape)
 
-    def remove(self, unit: Waiting) -> None:
+    def remove(self, unit: WaitingUnit) -> None:
         shape = unit.shape
         assert shape is not None
         del self.units[unit.key], shape.units[unit.key]
@@ -266,10 +267,10 @@ class Line(Contender):
         if (blocked := self.held.pop(shape, None)) is not None:
             self._leave(blocked)
 
-    def offer(self, shape: Shape) -> None:
+    def offer(self, shape: QueueShape) -> None:
         """Its first unit stands where its order says."""
         head = shape.head()
-        if head is not None and (shape not in self.held or self.order is Order.FIFO):
+        if head is not None and (shape not in self.held or self.order is UnitOrder.FIFO):
             self._serial += 1
             heapq.heappush(self._ready, (head[0], self._serial, shape))
             if len(self._ready) > 4 * len(self.shapes) + 64:
@@ -277,14 +278,14 @@ class Line(Contender):
 
     def _tidy(self) -> None:
         """Only what stands: each shape with its first unit, once."""
-        ready: dict[Shape, tuple[OrderKey, int, Shape]] = {}
+        ready: dict[QueueShape, tuple[OrderKey, int, QueueShape]] = {}
         for item in sorted(self._ready):
             head = item[2].head()
             if head is not None and head[0] == item[0] and self.shapes.get(item[2].amounts) is item[2]:
                 ready.setdefault(item[2], item)
         self._ready = list(ready.values())
 
-    def hold(self, shape: Shape, blocked: Blocked) -> None:
+    def hold(self, shape: QueueShape, blocked: Blocked) -> None:
         """A quota holds the shape back."""
         before = self.held.get(shape)
         self.held[shape] = blocked
@@ -293,15 +294,15 @@ class Line(Contender):
             if before is not None:
                 self._leave(before)
 
-    def reason(self, shape: Shape) -> Blocked | None:
+    def reason(self, shape: QueueShape) -> Blocked | None:
         """What holds the shape back, as last found; behind the first of a FIFO line that is what holds the first."""
         found = self.held.get(shape)
-        if found is None and self.order is Order.FIFO and (first := self.fifo_head()) is not None:
+        if found is None and self.order is UnitOrder.FIFO and (first := self.fifo_head()) is not None:
             behind = self.held.get(first)
             found = replace(behind, behind=True) if behind is not None and not behind.problem else behind
         return found
 
-    def free(self, shape: Shape) -> None:
+    def free(self, shape: QueueShape) -> None:
         """It is not known to be held back any more."""
         self._leave(self.held.pop(shape))
         self.offer(shape)
@@ -314,7 +315,7 @@ class Line(Contender):
             shape.order_anew()
             self.offer(shape)
 
-    def head(self) -> Shape | None:
+    def head(self) -> QueueShape | None:
         """The shape whose first unit goes next; None: none, or (FIFO) it is held back."""
         while self._ready:
             key, _, shape = self._ready[0]
@@ -322,7 +323,7 @@ class Line(Contender):
             if head is not None and head[0] == key and self.shapes.get(shape.amounts) is shape:
                 if shape not in self.held:
                     return shape
-                if self.order is Order.FIFO:
+                if self.order is UnitOrder.FIFO:
                     return None
             heapq.heappop(self._ready)
         return None
@@ -334,23 +335,23 @@ class Line(Contender):
         if not waiting[self]:
             del waiting[self]
 
-    def fifo_head(self) -> Shape | None:
+    def fifo_head(self) -> QueueShape | None:
         """Of a FIFO line: the shape that comes first, held back or not."""
         return None if self.head() is not None or not self._ready else self._ready[0][2]
 
 
-class Node(Contender):
+class QueueNode(Contender):
     """A queue. The root has the name "" and stands for the cluster."""
 
     __slots__ = ("children", "depth", "heap", "inner", "kept", "limits", "lines", "own", "pending", "problem", "queue",
                  "slack", "totals")  # fmt: skip
 
-    def __init__(self, queue: Queue, own: Line) -> None:
+    def __init__(self, queue: Queue, own: QueueLine) -> None:
         super().__init__(queue.name, queue.weight if queue.weight > 0 else Fraction(1), queue.guaranteed)
         self.queue = queue
         self.own = own
         own.parent = self
-        self.children: dict[str, Node] = {}
+        self.children: dict[str, QueueNode] = {}
         self.depth = 0
         self.problem = queue.problem
         """Why none of its units may go, nor any below it."""
@@ -360,7 +361,7 @@ class Node(Contender):
         self.limits: dict[str, Limit] = {}
         self.slack: dict[str, int] = {}
         """What queues below keep: how much less than it asks for a unit may need here."""
-        self.lines: dict[Line, int] = {}
+        self.lines: dict[QueueLine, int] = {}
         """Lines with units that this queue's limits hold back: how many shapes of each."""
         self.pending = 0
         self.heap: list[tuple[Rank, int, Contender]] = []
@@ -382,7 +383,7 @@ class Node(Contender):
         return [*self.children.values(), self.own]
 
 
-def lines_of(node: Node) -> Iterator[Line]:
+def lines_of(node: QueueNode) -> Iterator[QueueLine]:
     """The lines of a queue and of all below it."""
     yield node.own
     for child in node.children.values():

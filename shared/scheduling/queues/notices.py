@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from shared.model.queue import Order
-from shared.scheduling.queues.nodes import Blocked, Line, Node, Shape, Waiting
+from shared.model.queue import UnitOrder
+from shared.scheduling.queues.nodes import Blocked, QueueLine, QueueNode, QueueShape, WaitingUnit
 from shared.scheduling.queues.ordering import blocked
 
 
@@ -21,9 +21,9 @@ class Notices:
 
     def __init__(self) -> None:
         self.holding = False
-        self._shapes: dict[Shape, None] = {}
+        self._shapes: dict[QueueShape, None] = {}
         """Shapes with units that were not told yet."""
-        self._round: deque[tuple[Line, int]] = deque()
+        self._round: deque[tuple[QueueLine, int]] = deque()
         """Lines that are to be looked at again, and how many shapes of each."""
 
     @property
@@ -31,22 +31,22 @@ class Notices:
         """Whether ``newly`` may have something to say."""
         return bool(self._shapes)
 
-    def held(self, shape: Shape) -> None:
+    def held(self, shape: QueueShape) -> None:
         """A limit holds the shape back, and in a FIFO line those behind it."""
         self.holding = True
-        if shape.line.order is Order.FIFO:
+        if shape.line.order is UnitOrder.FIFO:
             self._shapes.update(shape.line.untold)
         elif shape.untold:
             self._shapes[shape] = None
 
-    def add(self, shape: Shape) -> None:
+    def add(self, shape: QueueShape) -> None:
         """A unit came that is held back at once."""
         self._shapes[shape] = None
 
-    def newly(self, most: int, now: float) -> list[tuple[Waiting, Blocked]]:
+    def newly(self, most: int, now: float) -> list[tuple[WaitingUnit, Blocked]]:
         """Units that are held back and were not told so, or not what it is by now; at most so many, the rest the next
         time."""
-        found: list[tuple[Waiting, Blocked]] = []
+        found: list[tuple[WaitingUnit, Blocked]] = []
         while self._shapes and len(found) < most:
             shape = next(iter(self._shapes))
             if (reason := shape.line.reason(shape)) is None:
@@ -63,7 +63,7 @@ class Notices:
                 shape.line.untold.pop(shape, None)
         return found
 
-    def look_again(self, nodes: Mapping[str, Node], most: int, now: float, repeat_s: float) -> Iterator[Line]:
+    def look_again(self, nodes: Mapping[str, QueueNode], most: int, now: float, repeat_s: float) -> Iterator[QueueLine]:
         """Ask anew what holds back so many shapes, in turn; the lines in which one is held no longer."""
         if not self._round:
             self._round.extend((node.own, len(node.own.held)) for node in nodes.values() if node.own.held)
@@ -77,7 +77,7 @@ class Notices:
             if self._ask_anew(line, count, now, repeat_s):
                 yield line
 
-    def _ask_anew(self, line: Line, count: int, now: float, repeat_s: float) -> bool:
+    def _ask_anew(self, line: QueueLine, count: int, now: float, repeat_s: float) -> bool:
         first, freed = line.fifo_head(), False
         for shape in list(islice(line.held, count)):
             line.held[shape] = line.held.pop(shape)  # behind those that were asked longer ago
@@ -90,7 +90,7 @@ class Notices:
                 self._compare(other, line.reason(other), now, repeat_s)
         return freed
 
-    def _compare(self, shape: Shape, reason: Blocked | None, now: float, repeat_s: float) -> None:
+    def _compare(self, shape: QueueShape, reason: Blocked | None, now: float, repeat_s: float) -> None:
         said = shape.said
         if said is None or reason is None or shape in self._shapes:
             return

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from shared.scheduling.queues.nodes import Amounts, Blocked, Contender, Line, Node, Waiting
+from shared.scheduling.queues.nodes import Amounts, Blocked, Contender, QueueLine, QueueNode, WaitingUnit
 
 
-def blocked(line: Line, amounts: Amounts) -> Blocked | None:
+def blocked(line: QueueLine, amounts: Amounts) -> Blocked | None:
     """Which limit, of the line's queue or of one above, these amounts would exceed; None: they may go."""
     node, asked = line.parent, dict(amounts)
     rest = asked
@@ -36,9 +36,9 @@ def blocked(line: Line, amounts: Amounts) -> Blocked | None:
     return None
 
 
-def foremost(node: Node, firsts: Mapping[Line, Waiting]) -> Waiting | None:
+def foremost(node: QueueNode, firsts: Mapping[QueueLine, WaitingUnit]) -> WaitingUnit | None:
     """Of these, by line, the one that goes first below the node."""
-    sent: list[tuple[Contender, Waiting | None]] = [
+    sent: list[tuple[Contender, WaitingUnit | None]] = [
         (child, foremost(child, firsts)) for child in node.children.values()
     ]
     sent.append((node.own, firsts.get(node.own)))
@@ -52,7 +52,7 @@ class Ordering:
     def __init__(self) -> None:
         self._stamp = 0
 
-    def _order_all(self, nodes: Mapping[str, Node]) -> None:
+    def _order_all(self, nodes: Mapping[str, QueueNode]) -> None:
         for node in sorted(nodes.values(), key=lambda node: -node.depth):
             node.heap.clear()
             self._refresh(node.own)
@@ -60,7 +60,7 @@ class Ordering:
                 self._push(node, child)
             node.first = self._first(node)
 
-    def _refresh(self, line: Line) -> None:
+    def _refresh(self, line: QueueLine) -> None:
         """Let the first unit of the line that is not held back any more stand in its order."""
         if line.held:
             self._free(line)
@@ -68,7 +68,7 @@ class Ordering:
         head = shape.head() if shape is not None else None
         line.first = head[1] if head is not None else None
 
-    def _free(self, line: Line) -> None:
+    def _free(self, line: QueueLine) -> None:
         tried: set[int] = set()
         while True:
             first = line.fifo_head()
@@ -92,7 +92,7 @@ class Ordering:
                 return
             line.hold(shape, found)
 
-    def _touch(self, line: Line) -> None:
+    def _touch(self, line: QueueLine) -> None:
         """The line, or what counts in it, has changed: put right who goes first, up to the root."""
         self._refresh(line)
         child: Contender = line
@@ -101,7 +101,7 @@ class Ordering:
             node.first = self._first(node)
             child = node
 
-    def _push(self, node: Node, child: Contender) -> None:
+    def _push(self, node: QueueNode, child: Contender) -> None:
         if not node.children:
             return
         self._stamp += 1
@@ -119,7 +119,7 @@ class Ordering:
             heapq.heapify(node.heap)
 
     @staticmethod
-    def _first(node: Node) -> Waiting | None:
+    def _first(node: QueueNode) -> WaitingUnit | None:
         if not node.children:
             return node.own.first
         heap = node.heap

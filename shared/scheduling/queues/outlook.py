@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from shared.model.queue import Strategy
+from shared.model.queue import QueueStrategy
 from shared.scheduling.queues.decided import Whose
-from shared.scheduling.queues.nodes import Amounts, Contender, Line, Node
+from shared.scheduling.queues.nodes import Amounts, Contender, QueueLine, QueueNode
 from shared.scheduling.queues.share import borrowed_share, dominant_share
 from shared.scheduling.queues.tree import QueueTree
 
 NOTHING: Mapping[str, int] = {}
 
 
-class Outlook:
+class QueueOutlook:
     """``coming`` False: without those for which room is made."""
 
     def __init__(self, tree: QueueTree, *, coming: bool = True) -> None:
         self.tree = tree
         self._less: dict[Contender, dict[str, int]] = {}
-        self._less_inner: dict[Node, dict[str, int]] = {}
+        self._less_inner: dict[QueueNode, dict[str, int]] = {}
         self._count(tree.decided.goes(), 1)
         if coming:
             self._count(tree.decided.comes(), -1)
@@ -35,7 +35,7 @@ class Outlook:
             node = structure.nodes.get(self.tree.line_name(label, namespace), structure.root)
             self.shift(node.own, amounts, sign)
 
-    def shift(self, line: Line, amounts: Mapping[str, int], sign: int) -> None:
+    def shift(self, line: QueueLine, amounts: Mapping[str, int], sign: int) -> None:
         """As if the line used this less (1), or more (-1)."""
         self._add(self._less, line, amounts, sign)
         node, takes = line.parent, amounts
@@ -63,7 +63,7 @@ class Outlook:
         """What nobody in the cluster will use of one resource."""
         return self.tree.capacity.get(name, 0) - self.used(self.tree.structure.root, name)
 
-    def admits(self, line: Line, amounts: Amounts) -> bool:
+    def admits(self, line: QueueLine, amounts: Amounts) -> bool:
         """Whether the limits, of the line's queue and of those above, will let these amounts go (``ordering.blocked``
         asks it of the tree as it is)."""
         node, rest = line.parent, dict(amounts)
@@ -86,6 +86,6 @@ class Outlook:
         assert node is not None
         names = of.used.keys() | self._less.get(of, NOTHING).keys() | plus.keys()
         used = {name: self.used(of, name) + plus.get(name, 0) - minus.get(name, 0) for name in names}
-        if node.queue.strategy is Strategy.DRF:
+        if node.queue.strategy is QueueStrategy.DRF:
             return dominant_share(used, node.totals, of.weight)
         return borrowed_share(used, of.guaranteed, node.totals, of.weight)

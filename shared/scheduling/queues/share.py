@@ -1,7 +1,7 @@
 """Shares, exactly: dominant resource fairness, the share of what was borrowed, and weighted fair shares.
 
 Why no floats: two queues whose shares are equal must compare as equal, or one of them wins for ever. A share is a
-fraction; where many are compared, all are integers over one denominator (``Scale``).
+fraction; where many are compared, all are integers over one denominator (``ShareScale``).
 
 Sources: Ghodsi et al., Dominant Resource Fairness, NSDI 2011 (section 4.1, weights 4.3); Kueue KEP-1714 (dominant
 resource share of what is borrowed); KAI scheduler's time-less fair share (deserved first, then rounds by weight).
@@ -48,7 +48,7 @@ def borrowed_share(used: Amounts, guaranteed: Amounts, lendable: Amounts, weight
 
 
 @dataclass(slots=True)
-class Scale:
+class ShareScale:
     """Shares of all children of one queue as integers over one denominator, so that comparing costs no division.
 
     ``totals``: what shares are taken of, above zero each. A share of ``amount`` of ``name`` at ``weight`` is
@@ -60,7 +60,7 @@ class Scale:
     _common: int = 1
 
     @classmethod
-    def of(cls, totals: Amounts, weights: Iterable[Fraction]) -> Scale:
+    def of(cls, totals: Amounts, weights: Iterable[Fraction]) -> ShareScale:
         """The scale for these totals and for children of these weights."""
         kept = {name: amount for name, amount in totals.items() if amount > 0}
         return cls(kept, lcm(*(weight.numerator for weight in weights)), lcm(*kept.values()))
@@ -77,7 +77,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """One queue's part in sharing out one resource: what it is guaranteed, and what it could use at most."""
 
     guaranteed: int
@@ -86,7 +86,7 @@ class Claim:
     maximum: int | None = None
 
 
-def fair_shares(total: int, claims: Mapping[str, Claim]) -> dict[str, Fraction]:
+def fair_shares(total: int, claims: Mapping[str, ShareClaim]) -> dict[str, Fraction]:
     """What each may have of ``total``: its guarantee first (no more than it asks for), then the rest in rounds of
     remaining x weight / sum of weights, each capped by what it asks for, until nothing or nobody is left.
 

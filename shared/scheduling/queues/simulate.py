@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from shared.model.queue import Queue
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Amounts, Charge, WaitingUnit
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.search import Reclaim, search
 from shared.scheduling.queues.tree import QueueTree
 
@@ -33,7 +33,7 @@ PART = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StartQuestion:
     """A unit that is not there. ``queue`` "": that of its namespace."""
 
     namespace: str
@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulatedStart:
     """``starts_in_s`` None: unknown, ``reason`` says why; ``never``: no pod's end would help. ``queue``: whose quota it
     counts against; ``ahead``: units that go before it; ``victims``: pods that would be evicted for it; ``blocked``:
     what holds it back now."""
@@ -70,7 +70,7 @@ def copied(tree: QueueTree) -> Parts[QueueTree]:
     units, pods, coming = list(tree.units.values()), list(tree.charges.values()), list(tree.decided.coming.values())
     for waiting in _parts(units):
         for unit in waiting:
-            made.add(Waiting(unit.key, unit.namespace, unit.label, unit.priority, unit.arrival, unit.amounts))
+            made.add(WaitingUnit(unit.key, unit.namespace, unit.label, unit.priority, unit.arrival, unit.amounts))
         yield
     for counting in _parts(pods):
         made.charge(*map(_copy, counting))
@@ -95,37 +95,37 @@ def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def simulate(
     tree: QueueTree,
-    question: Question,
+    question: StartQuestion,
     *,
     now: float,
     ends_at: Mapping[str, float],
     runs_s: Mapping[str, float] | None = None,
-) -> Answer:
+) -> SimulatedStart:
     """``simulation``, in one go."""
     return in_one_go(simulation(tree, question, now=now, ends_at=ends_at, runs_s=runs_s))
 
 
 def simulation(
     tree: QueueTree,
-    question: Question,
+    question: StartQuestion,
     *,
     now: float,
     ends_at: Mapping[str, float],
     runs_s: Mapping[str, float] | None = None,
-) -> Parts[Answer]:
+) -> Parts[SimulatedStart]:
     """``ends_at``: when running pods end, by uid, in seconds of the same clock as ``now``; others never do. ``runs_s``:
     how long waiting units run once they go, by key."""
     trial = yield from copied(tree)
     arrival = 1 + max((unit.arrival for unit in trial.units.values()), default=0)
-    unit = Waiting("?", question.namespace, question.queue, question.priority, arrival, question.amounts)
+    unit = WaitingUnit("?", question.namespace, question.queue, question.priority, arrival, question.amounts)
     trial.add(unit)
     first = trial.blocked(unit.line, unit.amounts) if trial.structure else None
     yield
     name = unit.line.name
     if first is not None and (first.problem or first.never):
-        return Answer(name, None, reason=first.text(), blocked=first.text(), never=True)
+        return SimulatedStart(name, None, reason=first.text(), blocked=first.text(), never=True)
     if lacks := _lacks(trial.capacity, {}, question.amounts):
-        return Answer(name, None, reason=f"the whole cluster has too little {lacks}", never=True)
+        return SimulatedStart(name, None, reason=f"the whole cluster has too little {lacks}", never=True)
     play = _Play(
         trial, dict(runs_s or {}), [(max(at, now), uid) for uid, at in ends_at.items() if uid in trial.charges]
     )
@@ -141,16 +141,16 @@ def simulation(
     victims = found.victims
     answer = yield from play.until(unit, now)
     if answer is not None and (answer == now or not victims):
-        return Answer(name, answer - now, play.ahead, blocked=blocked)
+        return SimulatedStart(name, answer - now, play.ahead, blocked=blocked)
     if victims:
         queue: Queue | None = trial.queues.get(name)
         delay = queue.reclaim_after_s if queue is not None else 0.0
         starts = delay if answer is None else min(delay, answer - now)
         evicted = victims if starts == delay else ()
-        return Answer(
+        return SimulatedStart(
             name, starts, play.ahead, evicted, "after the pods it evicts have ended" if evicted else "", blocked
         )
-    return Answer(name, None, play.ahead, reason=play.why(unit), blocked=blocked)
+    return SimulatedStart(name, None, play.ahead, reason=play.why(unit), blocked=blocked)
 
 
 class _Pool:
@@ -159,18 +159,18 @@ class _Pool:
     work = 0
 
     def __init__(self, tree: QueueTree, amounts: Amounts) -> None:
-        outlook = Outlook(tree)
+        outlook = QueueOutlook(tree)
         self._lacking = {name: amount - outlook.free(name) for name, amount in amounts}
         self._left = self._lacking
 
     def fits(self, gone: Iterable[Charge]) -> bool:
-        """As ``Room``."""
+        """As ``ReclaimRoom``."""
         self._left = dict(self._lacking)
         self._count(self._left, gone, -1)
         return all(lacking <= 0 for lacking in self._left.values())
 
     def spares(self, back: Iterable[Charge]) -> bool:
-        """As ``Room``."""
+        """As ``ReclaimRoom``."""
         left = dict(self._left)
         self._count(left, back, 1)
         if any(lacking > 0 for lacking in left.values()):
@@ -201,7 +201,7 @@ class _Play:
         self._steps = 0
         heapq.heapify(ends)
 
-    def until(self, unit: Waiting, now: float) -> Parts[float | None]:
+    def until(self, unit: WaitingUnit, now: float) -> Parts[float | None]:
         """When the unit goes; None: never, as far as is known."""
         tree = self._tree
         while self._steps < MOST_STEPS:
@@ -216,9 +216,9 @@ class _Play:
                 yield
         return None
 
-    def _go(self, unit: Waiting, now: float) -> Parts[bool]:
+    def _go(self, unit: WaitingUnit, now: float) -> Parts[bool]:
         """Units go in order while there is room; True: the one asked about went."""
-        tree, aside = self._tree, list[Waiting]()
+        tree, aside = self._tree, list[WaitingUnit]()
         found = False
         while self._steps < MOST_STEPS:
             front = tree.front()
@@ -247,7 +247,7 @@ class _Play:
             yield
         return found
 
-    def why(self, unit: Waiting) -> str:
+    def why(self, unit: WaitingUnit) -> str:
         """Why it is not known when the unit starts."""
         if self._steps >= MOST_STEPS:
             return f"too much to play through ({MOST_STEPS} steps)"

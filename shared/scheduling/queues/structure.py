@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shared.model.queue import MAX_DEPTH, Queue, Strategy
+from shared.model.queue import MAX_DEPTH, Queue, QueueStrategy
 from shared.model.resources import at_least_text, at_most_text
-from shared.scheduling.queues.nodes import Limit, Line, Node
-from shared.scheduling.queues.share import Scale
+from shared.scheduling.queues.nodes import Limit, QueueLine, QueueNode
+from shared.scheduling.queues.share import ShareScale
 
 
 @dataclass(slots=True)
@@ -21,11 +21,11 @@ class Structure:
     """``nodes``: by name, the root under ""; ``bindings``: the queue of each namespace; ``warnings``: what people
     should correct of a queue that is used all the same, by name: (reason, message)."""
 
-    root: Node
-    nodes: dict[str, Node]
+    root: QueueNode
+    nodes: dict[str, QueueNode]
     bindings: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    strategy: Strategy = Strategy.DRF
+    strategy: QueueStrategy = QueueStrategy.DRF
 
     def warn(self, name: str, reason: str, message: str) -> None:
         self.warnings.setdefault(name, []).append((reason, message))
@@ -46,21 +46,21 @@ def bindings_of(queues: Iterable[Queue]) -> tuple[dict[str, str], dict[str, list
 
 def build(
     queues: Mapping[str, Queue],
-    lines: Mapping[str, Line],
+    lines: Mapping[str, QueueLine],
     last: Mapping[str, Queue],
     capacity: Mapping[str, int],
-    strategy: Strategy,
+    strategy: QueueStrategy,
 ) -> Structure:
     """The whole tree, with sums taken from the lines. ``lines``: by queue name, "" for units without a queue; ``last``:
     how deleted queues were written. ``strategy``: among the queues at the top. Costs as queues and shapes."""
-    root = Node(Queue("", guaranteed=dict(capacity), strategy=strategy), lines[""])
+    root = QueueNode(Queue("", guaranteed=dict(capacity), strategy=strategy), lines[""])
     bindings, doubles = bindings_of(queues.values())
     found = Structure(root, {"": root}, bindings, doubles, strategy)
     for name, queue in queues.items():
-        found.nodes[name] = Node(queue, lines.get(name) or Line(name))
+        found.nodes[name] = QueueNode(queue, lines.get(name) or QueueLine(name))
     for name in (*lines, *(queue.parent for queue in queues.values())):
         if name not in found.nodes:
-            found.nodes[name] = _ghost(name, last.get(name), lines.get(name) or Line(name))
+            found.nodes[name] = _ghost(name, last.get(name), lines.get(name) or QueueLine(name))
     _connect(found, queues)
     _promises(found)
     ordered = sorted(found.nodes.values(), key=lambda node: -node.depth)
@@ -74,12 +74,12 @@ def build(
     return found
 
 
-def _ghost(name: str, before: Queue | None, line: Line) -> Node:
+def _ghost(name: str, before: Queue | None, line: QueueLine) -> QueueNode:
     if before is None:
         problem = "there is no Queue of this name; create it, or correct the label conclave.io/queue"
-        return Node(Queue(name, problem=problem), line)
+        return QueueNode(Queue(name, problem=problem), line)
     problem = "the Queue was deleted; its pods count until they end. Create it again, or give its units another queue"
-    return Node(Queue(name, before.parent, weight=before.weight, problem=problem), line)
+    return QueueNode(Queue(name, before.parent, weight=before.weight, problem=problem), line)
 
 
 def _connect(found: Structure, queues: Mapping[str, Queue]) -> None:
@@ -140,7 +140,7 @@ def _promises(found: Structure) -> None:
                 )
 
 
-def _limit(node: Node) -> None:
+def _limit(node: QueueNode) -> None:
     """Its limits; and what it and those below it keep. Children come first."""
     queue, guaranteed = node.queue, node.guaranteed
     if node.parent is None:
@@ -160,7 +160,7 @@ def _limit(node: Node) -> None:
             node.slack[name] = node.slack.get(name, 0) + child.kept.get(name, 0) + child.slack.get(name, 0)
 
 
-def _sum_up(node: Node) -> None:
+def _sum_up(node: QueueNode) -> None:
     """Sums over its line and its children, which come first; and the order of its own line."""
     line = node.own
     line.order = node.queue.order
@@ -174,13 +174,13 @@ def _sum_up(node: Node) -> None:
             node.inner[name] = node.inner.get(name, 0) + takes
 
 
-def _rescale(root: Node, capacity: dict[str, int]) -> None:
+def _rescale(root: QueueNode, capacity: dict[str, int]) -> None:
     """What shares are taken of: with DRF the cluster's totals, else what can be lent in the queue's tree, of what is
     guaranteed to any child (Kueue's covered resources: what nobody set a quota of, such as ``pods``, is not borrowed);
     where nothing is, of all."""
-    level: list[tuple[Node, dict[str, int]]] = [(root, capacity)]
+    level: list[tuple[QueueNode, dict[str, int]]] = [(root, capacity)]
     while level:
-        below: list[tuple[Node, dict[str, int]]] = []
+        below: list[tuple[QueueNode, dict[str, int]]] = []
         for node, reach in level:
             lendable = dict(reach)
             for child in node.children.values():
@@ -189,15 +189,15 @@ def _rescale(root: Node, capacity: dict[str, int]) -> None:
             contenders = node.contenders()
             named = {name for child in node.children.values() for name in child.guaranteed} or lendable.keys()
             shared = {name: amount for name, amount in lendable.items() if name in named}
-            node.totals = capacity if node.queue.strategy is Strategy.DRF else shared
-            scale = Scale.of(node.totals, (contender.weight for contender in contenders))
+            node.totals = capacity if node.queue.strategy is QueueStrategy.DRF else shared
+            scale = ShareScale.of(node.totals, (contender.weight for contender in contenders))
             for contender in contenders:
                 contender.factors = scale.factors(contender.weight)
             below.extend((child, _reach(child, lendable)) for child in node.children.values())
         level = below
 
 
-def _reach(child: Node, lendable: Mapping[str, int]) -> dict[str, int]:
+def _reach(child: QueueNode, lendable: Mapping[str, int]) -> dict[str, int]:
     """The most that a queue could ever use: what it keeps, and what is lent around it, up to its limits."""
     reach = {name: amount + child.kept.get(name, 0) for name, amount in lendable.items()}
     return {name: min(amount, child.limits[name].amount if name in child.limits else amount)

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shared.model.queue import Queue, Strategy
+from shared.model.queue import Queue, QueueStrategy
 from shared.scheduling.queues.checks import broken
-from shared.scheduling.queues.decided import Decided
-from shared.scheduling.queues.history import History
-from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Shape, Waiting
+from shared.scheduling.queues.decided import QueueCommitments
+from shared.scheduling.queues.history import UsageHistory
+from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, QueueLine, QueueNode, QueueShape, WaitingUnit
 from shared.scheduling.queues.notices import Notices
 from shared.scheduling.queues.ordering import Ordering, blocked, foremost
 from shared.scheduling.queues.structure import Structure, bindings_of, build
@@ -36,25 +36,25 @@ CHECKS_AT_ONCE = 256
 class QueueTree(Ordering):
     """The queues of one cluster. Without any Queue object it holds one line, the root's."""
 
-    def __init__(self, strategy: Strategy = Strategy.DRF) -> None:
+    def __init__(self, strategy: QueueStrategy = QueueStrategy.DRF) -> None:
         super().__init__()
         self.queues: dict[str, Queue] = {}
         self.deleted: dict[str, Queue] = {}
         """As they were written last, those that are used still."""
         self.capacity: dict[str, int] = {}
-        self.history = History()
-        self.units: dict[str, Waiting] = {}
+        self.history = UsageHistory()
+        self.units: dict[str, WaitingUnit] = {}
         self.charges: dict[str, Charge] = {}
         self.members: dict[str, dict[str, Charge]] = {}
         """Those of them that are not alone, by unit."""
-        self.lines: dict[str, Line] = {"": Line("")}
+        self.lines: dict[str, QueueLine] = {"": QueueLine("")}
         self.more = False
         """The last question ended early: ask again."""
-        self.reserved: dict[str, Waiting] = {}
+        self.reserved: dict[str, WaitingUnit] = {}
         """Units that count already, while the pods that leave for them still do: nobody takes what is freed."""
         self.due: dict[str, None] = {}
         """Those of them that go next, before all others: nobody leaves for them any more."""
-        self.decided = Decided()
+        self.decided = QueueCommitments()
         self.changed: dict[str, None] | None = None
         """Pods that began or ceased to count, or count otherwise, where somebody follows that, who takes them out."""
         self.notices = Notices()
@@ -134,7 +134,7 @@ class QueueTree(Ordering):
 
     # --- units that wait ----------------------------------------------------------------------------------------
 
-    def add(self, unit: Waiting) -> Blocked | None:
+    def add(self, unit: WaitingUnit) -> Blocked | None:
         """A unit waits. The reason where it is known to be held back."""
         self.remove(unit.key)
         line = self._line(unit.label, unit.namespace)
@@ -151,7 +151,7 @@ class QueueTree(Ordering):
             self.notices.add(unit.shape)
         return blocked
 
-    def remove(self, key: str) -> Waiting | None:
+    def remove(self, key: str) -> WaitingUnit | None:
         """The unit waits no longer; an unknown one is fine."""
         if (unit := self.reserved.pop(key, None)) is not None:
             self.due.pop(key, None)
@@ -162,7 +162,7 @@ class QueueTree(Ordering):
             self._settle({unit.line: None}, 0)
         return unit
 
-    def front(self) -> Waiting | None:
+    def front(self) -> WaitingUnit | None:
         """The unit that goes next; None: no unit may go (or ``more``: ask again)."""
         if self.due:
             return self.reserved[next(iter(self.due))]
@@ -181,9 +181,9 @@ class QueueTree(Ordering):
         self.more = root.first is not None
         return None
 
-    def take(self, unit: Waiting, *pods: Charge) -> None:
+    def take(self, unit: WaitingUnit, *pods: Charge) -> None:
         """The unit goes: it waits no longer and counts from now on, as ``pods`` or, without any, as a whole."""
-        changed: dict[Line, None] = {}
+        changed: dict[QueueLine, None] = {}
         if unit.key in self.reserved:
             self.remove(unit.key)
         elif self._withdraw(unit.key) is not None:
@@ -192,19 +192,19 @@ class QueueTree(Ordering):
         self._admit(pods or (whole,), changed)
         self._settle(changed, +1)
 
-    def reserve(self, unit: Waiting) -> None:
+    def reserve(self, unit: WaitingUnit) -> None:
         """The unit counts from now on, and goes (``due``) when those that leave for it are gone."""
         self.take(unit)
         self.reserved[unit.key] = unit
 
-    def stand_in(self, unit: Waiting) -> Waiting:
+    def stand_in(self, unit: WaitingUnit) -> WaitingUnit:
         """The unit as if it stood in its line, to ask about it; it does not."""
-        unit.shape = Shape(self._line(unit.label, unit.namespace), unit.amounts)
+        unit.shape = QueueShape(self._line(unit.label, unit.namespace), unit.amounts)
         return unit
 
-    def foremost(self, units: Iterable[Waiting]) -> Waiting:
+    def foremost(self, units: Iterable[WaitingUnit]) -> WaitingUnit:
         """Which of these (``stand_in``, one at least) would go first if only they waited. Costs as units and queues."""
-        firsts: dict[Line, Waiting] = {}
+        firsts: dict[QueueLine, WaitingUnit] = {}
         for unit in sorted(units, key=lambda unit: unit.line.order_key(unit)):
             firsts.setdefault(unit.line, unit)
         found = foremost(self.structure.root, firsts)
@@ -235,7 +235,7 @@ class QueueTree(Ordering):
         for line in self.notices.look_again(self.structure.nodes, most, now, repeat_s):
             self._touch(line)
 
-    def blocked(self, line: Line, amounts: Amounts) -> Blocked | None:
+    def blocked(self, line: QueueLine, amounts: Amounts) -> Blocked | None:
         """Which limit, of the line's queue or of one above, these amounts would exceed; None: they may go."""
         return blocked(line, amounts)
 
@@ -243,13 +243,13 @@ class QueueTree(Ordering):
 
     def charge(self, *pods: Charge) -> None:
         """The pods count from now on; those that do already count as they are told now (another queue, amounts)."""
-        changed: dict[Line, None] = {}
+        changed: dict[QueueLine, None] = {}
         self._admit(pods, changed)
         self._settle(changed, +1)
 
     def release(self, *uids: str) -> None:
         """The pods are gone, or were given back; unknown ones are fine."""
-        changed: dict[Line, None] = {}
+        changed: dict[QueueLine, None] = {}
         for uid in uids:
             self._discharge(uid, changed)
         self._settle(changed, -1)
@@ -272,7 +272,7 @@ class QueueTree(Ordering):
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _withdraw(self, key: str) -> Waiting | None:
+    def _withdraw(self, key: str) -> WaitingUnit | None:
         """The unit stands in its line no longer; its line is to be settled."""
         unit = self.units.pop(key, None)
         if unit is None:
@@ -286,7 +286,7 @@ class QueueTree(Ordering):
                 node.pending -= 1
         return unit
 
-    def _admit(self, pods: Sequence[Charge], changed: dict[Line, None]) -> None:
+    def _admit(self, pods: Sequence[Charge], changed: dict[QueueLine, None]) -> None:
         """The pods count; ``changed``: the lines that are to be settled."""
         if self.changed is not None:
             self.changed.update(dict.fromkeys(pod.uid for pod in pods))
@@ -313,7 +313,7 @@ class QueueTree(Ordering):
             self.decided.begins(pod)
             changed[line] = None
 
-    def _discharge(self, uid: str, changed: dict[Line, None]) -> None:
+    def _discharge(self, uid: str, changed: dict[QueueLine, None]) -> None:
         """The pod counts no longer; ``changed``: the lines that are to be settled."""
         pod = self.charges.pop(uid, None)
         if self.changed is not None:
@@ -337,7 +337,7 @@ class QueueTree(Ordering):
             if not there:
                 del self.members[pod.unit]
 
-    def _count_line(self, pod: Charge, line: Line, sign: int) -> None:
+    def _count_line(self, pod: Charge, line: QueueLine, sign: int) -> None:
         used = line.used
         for name, amount in pod.amounts:
             used[name] = used.get(name, 0) + sign * amount
@@ -346,7 +346,7 @@ class QueueTree(Ordering):
         else:
             del line.charges[pod.uid]
 
-    def _count(self, pod: Charge, line: Line, sign: int) -> None:
+    def _count(self, pod: Charge, line: QueueLine, sign: int) -> None:
         self._count_line(pod, line, sign)
         if self._structure is None:
             return
@@ -364,7 +364,7 @@ class QueueTree(Ordering):
                     above.append((name, more))
             takes = tuple(above)
 
-    def _settle(self, changed: Iterable[Line], sign: int) -> None:
+    def _settle(self, changed: Iterable[QueueLine], sign: int) -> None:
         """Put right who goes first after these lines have changed. ``sign``: what counts in them has become more (1) or
         less (-1), or is the same (0). Where it is less, those that wait for limits on the way are asked too; where it
         is more, those that wait at the top: what queues keep there may have been used up."""
@@ -379,11 +379,11 @@ class QueueTree(Ordering):
                             self._touch(other)
             self._left(line)
 
-    def _line(self, label: str, namespace: str) -> Line:
+    def _line(self, label: str, namespace: str) -> QueueLine:
         name = self.line_name(label, namespace)
         line = self.lines.get(name)
         if line is None:
-            line = self.lines[name] = Line(name)
+            line = self.lines[name] = QueueLine(name)
             if self._structure is not None and (node := self._structure.nodes.get(name)) is not None:
                 self.lines[name] = line = node.own
             else:
@@ -400,13 +400,13 @@ class QueueTree(Ordering):
             if not keys:
                 del self._namespaces[namespace]
 
-    def _left(self, line: Line) -> None:
+    def _left(self, line: QueueLine) -> None:
         """A queue without a Queue object that nobody uses any more goes."""
         if not line.charges and not line.units and line.name and line.name not in self.queues:
             self._structure = None
 
 
-def _path(line: Line) -> Iterator[Node]:
+def _path(line: QueueLine) -> Iterator[QueueNode]:
     """The line's queue and those above it."""
     node = line.parent
     while node is not None:

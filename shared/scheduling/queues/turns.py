@@ -16,7 +16,7 @@ from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import PODS
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queues.nodes import Amounts, Charge, Node, Waiting, lines_of
+from shared.scheduling.queues.nodes import Amounts, Charge, QueueNode, WaitingUnit, lines_of
 from shared.scheduling.queues.tree import QueueTree
 
 
@@ -26,7 +26,7 @@ def amounts_of(requests: Amounts) -> Amounts:
     return tuple(sorted((*requests, (PODS, 1))))
 
 
-class Turns:
+class QueueTurns:
     """``lacking``: how many members of a pod group must go at once; ``group_label``: the queue that a group names;
     ``least``: how many members of a group must stay, or none does."""
 
@@ -80,7 +80,7 @@ class Turns:
         if known is None or (known.amounts, known.priority, known.arrival, known.label) != asked:
             tree.add(now)
 
-    def waiting(self, unit: Entry | QueuedGroup) -> Waiting:
+    def waiting(self, unit: Entry | QueuedGroup) -> WaitingUnit:
         """The unit as it waits; of a group, as many members as must go at once."""
         if isinstance(unit, Entry):
             pods, key, priority = [unit.pod], unit.pod.uid, unit.pod.priority
@@ -88,7 +88,7 @@ class Turns:
             members = [entry.pod for entry in unit.in_order()]
             pods, key, priority = members[: max(1, self._lacking(unit.key))], unit.key, unit.priority
         first = pods[0]
-        return Waiting(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods))
+        return WaitingUnit(key, first.namespace, self.label(first), priority, unit.arrival, _sum(pods))
 
     def foremost(self, units: Iterable[Entry | QueuedGroup]) -> str:
         """Which of these, wherever they are, would go first if all of them were ready: its key."""
@@ -109,11 +109,11 @@ class Turns:
         """For how long the unit could have gone, but for what others borrowed: somebody found it so now."""
         return now - self._wanted.setdefault(name, now)
 
-    def front(self) -> Waiting | None:
+    def front(self) -> WaitingUnit | None:
         """The unit whose turn it is."""
         return self.tree.front()
 
-    def take(self, unit: Waiting, pods: Sequence[Pod]) -> list[Pod]:
+    def take(self, unit: WaitingUnit, pods: Sequence[Pod]) -> list[Pod]:
         """The unit goes. Of a group, those beyond what it lacks only go as far as the limits let them: the pods that
         do not are returned."""
         least = len(pods) if unit.key == pods[0].uid else max(1, self._lacking(unit.key))
@@ -221,7 +221,7 @@ class Turns:
                 entry = next(iter(entries.values()))
                 yield self.queue_of(entry.pod), key, entry
 
-    def pending(self, node: Node) -> int:
+    def pending(self, node: QueueNode) -> int:
         """How many units of the queue, and of those below it, wait: whatever for, until they are bound. Costs as the
         queues below, and once per change as all units that are set aside."""
         beside = self._beside()

@@ -42,7 +42,7 @@ def load_pods(objects: ClusterObjects) -> list[Pod]:
     return [_with_uid(pod_from_api(raw)) if raw.spec.node_name else incoming_pod(raw) for raw in objects.pods or ()]
 
 
-def incoming_pod(raw: api.Pod) -> Pod:
+def incoming_pod(raw: api.KubePod) -> Pod:
     """The pod that is asked about, as if it were pending even where it names its node. Raises ``ObjectError``."""
     pod = pod_from_api(raw)
     if pod.invalid:

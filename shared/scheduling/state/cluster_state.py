@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
+from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -23,7 +23,7 @@ from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.devices_port import KeepsDevices
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.namespaces import Namespaces
-from shared.scheduling.state.nominated_room import Held, NominatedRoom
+from shared.scheduling.state.nominated_room import NominatedPods, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
 from shared.scheduling.state.reserved_room import ReservedRoom, covering, serves
@@ -36,7 +36,7 @@ class Storage:
     """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver."""
 
     attach_limits: AttachLimits
-    claims: dict[str, Claim] = field(default_factory=dict)
+    claims: dict[str, VolumeClaim] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     _volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     _of_class: dict[str, dict[str, PersistentVolume]] = field(default_factory=dict)
@@ -318,7 +318,7 @@ class ClusterState:
                     found.append(other)
         return found
 
-    def held_for(self, priority: int) -> Held:
+    def held_for(self, priority: int) -> NominatedPods:
         """What nominated pods of that priority and above would take where they are nominated. For reading."""
         return self._nominated_room.held(priority, self.nominations)
 

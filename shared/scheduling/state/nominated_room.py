@@ -24,7 +24,7 @@ def apart(pod_class: PodClass) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class NominatedPods:
     """Of pods of one priority and above. ``copies``: by class and row, how many; ``apart``: by node, those that are
     to be counted one by one; ``on``: by node, its row and what it adds."""
 
@@ -75,16 +75,16 @@ class NominatedRoom:
         self._table = table
         self._nominated = nominated
         self._since = since
-        self._of: dict[int, Held] = {}
+        self._of: dict[int, NominatedPods] = {}
 
-    def held(self, priority: int, count: int) -> Held:
+    def held(self, priority: int, count: int) -> NominatedPods:
         """Of those whose priority is as high, or higher. ``count``: ``ClusterState.nominations`` now. For reading."""
         table = self._table
         known = self._of.get(priority)
         if known is None or known.clock < table.static_stamp:  # nodes came or went: rows are others' now
             if len(self._of) >= KEPT:
                 self._of.clear()
-            known = self._of[priority] = Held()
+            known = self._of[priority] = NominatedPods()
             names: Iterable[str] = self._nominated
         else:
             names = self._since(known.seen)

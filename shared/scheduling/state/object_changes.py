@@ -6,9 +6,9 @@ What a change may help is judged by the coordinator's ``requeueing.py``.
 
 from __future__ import annotations
 
-from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim, Workload
 from shared.model.node_topology import NodeTopology
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.devices_port import DEVICE_KINDS
@@ -21,9 +21,9 @@ CONTROLLERS = {
 }
 
 GROUP_SOURCES = {
-    "podgroups": Source.NATIVE,
-    "podgroups.scheduling.x-k8s.io": Source.PLUGINS,
-    "jobs": Source.JOB,
+    "podgroups": GroupSource.NATIVE,
+    "podgroups.scheduling.x-k8s.io": GroupSource.PLUGINS,
+    "jobs": GroupSource.JOB,
 }
 """Kinds of which pod groups are made; the two called podgroups are told apart by the full name of the second."""
 
@@ -37,7 +37,7 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
     match item:
         case NodeTopology():
             before = state.zones.put(key, item) if state.zones is not None else None
-        case Claim():
+        case VolumeClaim():
             before = storage.claims.get(key)
             storage.claims[key] = item
         case PersistentVolume():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.policies.algorithms import AGENTS, DECIDERS, Row, lines_of
+from bench.policies.algorithms import AGENTS, DECIDERS, RunRow, lines_of
 from lab.learner.deepsets.heads import QuantileLearner
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import settings_for
@@ -34,5 +34,5 @@ def test_teams_differ_in_what_their_names_say():
 
 
 def test_the_table_gives_mean_and_deviation_over_training_seeds():
-    lines = list(lines_of("a title", "regret", {"PPO": [Row(0.1, 0.2, 10.0), Row(0.3, 0.2, 20.0)]}))
+    lines = list(lines_of("a title", "regret", {"PPO": [RunRow(0.1, 0.2, 10.0), RunRow(0.3, 0.2, 20.0)]}))
     assert lines[-1] == "| PPO | 0.2000 ± 0.1414 | 0.2000 ± 0.0000 | 15 |"

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from bench.policies import autoscaling_ablation
 from bench.policies.autoscaling_ablation import SHOWN, STARTS, VARIANTS, document, line_of
 from lab.cli.train.command import train
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from shared.policy.weights import Card, WeightsFile
 
 CARD = Card(
@@ -17,7 +17,7 @@ CARD = Card(
     trained={"command": "conclave train karma"},
     figures={"validation score by training seed": {"1000": 131.25, "1001": 130.0}},
 )
-METRICS = {name: Metric.of([1.0, 2.0]) for name in SHOWN if name != "recovery_s"}
+METRICS = {name: ResultMetric.of([1.0, 2.0]) for name in SHOWN if name != "recovery_s"}
 
 
 def test_a_row_has_the_validation_of_each_seed_and_leaves_out_what_no_seed_has():

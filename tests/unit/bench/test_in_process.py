@@ -12,11 +12,11 @@ from bench.in_process import __main__ as in_process
 from bench.in_process import counts
 from bench.in_process.__main__ import of_processes
 from bench.in_process.meters import CpuMeter
-from bench.in_process.world import World
+from bench.in_process.world import InProcessWorld
 
 
-def world(agents: int) -> World:
-    made = World(nodes=3, agents=agents, meter=CpuMeter())
+def world(agents: int) -> InProcessWorld:
+    made = InProcessWorld(nodes=3, agents=agents, meter=CpuMeter())
     made.start()
     return made
 

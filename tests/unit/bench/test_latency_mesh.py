@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.policies.latency_mesh import Seen, Sensors, run
+from bench.policies.latency_mesh import LatencySensors, SensorAccuracy, run
 
-PERFECT = Seen(lag_s=0.0, noise=0.0)
+PERFECT = SensorAccuracy(lag_s=0.0, noise=0.0)
 PODS = 90
 
 
@@ -21,7 +21,7 @@ def test_a_policy_that_does_not_look_misses_many() -> None:
 
 
 def test_what_is_read_comes_in_late_and_is_the_median_of_noisy_tries() -> None:
-    sensors = Sensors(["n0"], Seen(lag_s=15.0, noise=0.1), seed=1)
+    sensors = LatencySensors(["n0"], SensorAccuracy(lag_s=15.0, noise=0.1), seed=1)
     came = []
     for second in range(-50, 40):
         sensors.tried(float(second), [20_000])

@@ -11,8 +11,8 @@ import pytest
 from bench.training_seeds import __main__ as training_seeds
 from bench.training_seeds.__main__ import SEEDS, Length, result_of
 from bench.training_seeds.frag import flattened, goals_of
-from bench.training_seeds.tables import SHIPPED, TABLES, Row, lines_of, promised
-from lab.evaluation.results import Goal, Metric, SuiteResult
+from bench.training_seeds.tables import SHIPPED, TABLES, FigureRow, lines_of, promised
+from lab.evaluation.results import Goal, ResultMetric, SuiteResult
 from lab.evaluation.seeds import parse_seeds
 from lab.learner.__main__ import TRAINERS
 from lab.learner.frag.fit import arrays_of
@@ -22,10 +22,10 @@ from shared.policy.weights import shipped
 
 def figures(allocated: float, *, met: bool = True, digest: str = "") -> SuiteResult:
     metrics = {
-        "default/allocated_130": Metric((allocated, allocated)),
-        "default/allocated_100": Metric((95.0, 96.0)),
-        "default/gain_130": Metric((0.5, 0.7)),
-        "cpu200/gain_130": Metric((0.2, 0.2)),
+        "default/allocated_130": ResultMetric((allocated, allocated)),
+        "default/allocated_100": ResultMetric((95.0, 96.0)),
+        "default/gain_130": ResultMetric((0.5, 0.7)),
+        "cpu200/gain_130": ResultMetric((0.2, 0.2)),
     }
     goals = (
         Goal("frag on default", ">= 95.8", allocated, met),
@@ -62,7 +62,11 @@ def test_the_worst_trace_and_the_mean_of_all_are_told() -> None:
 
 
 def test_a_trace_below_fgd_is_a_goal_missed() -> None:
-    found = {"default/gain_130": Metric((0.5,)), "cpu200/gain_130": Metric((-0.2,)), "default/failed": Metric((9.0,))}
+    found = {
+        "default/gain_130": ResultMetric((0.5,)),
+        "cpu200/gain_130": ResultMetric((-0.2,)),
+        "default/failed": ResultMetric((9.0,)),
+    }
     assert [(goal.goal, goal.met) for goal in goals_of(found)] == [
         ("frag less fgd on default, points, compiled", True),
         ("frag less fgd on cpu200, points, compiled", False),
@@ -80,7 +84,7 @@ def test_a_stretch_is_no_goal() -> None:
 
 
 def test_a_goal_is_judged_by_the_figure_itself_not_by_what_is_told_of_it() -> None:
-    row = Row("", lambda found: 0.0, at_most=1.05)
+    row = FigureRow("", lambda found: 0.0, at_most=1.05)
     assert row.told(1.0504) == "1.050"
     assert not row.met(1.0504)
     assert row.met(1.05)

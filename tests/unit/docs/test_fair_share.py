@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.model.queue import Queue, ReclaimUpTo, Strategy
+from shared.model.queue import Queue, QueueStrategy, ReclaimUpTo
 from shared.scheduling.queues.history import decayed
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.reclaim.search import reclaim
-from shared.scheduling.queues.share import Claim, borrowed_share, dominant_share, fair_shares
+from shared.scheduling.queues.share import ShareClaim, borrowed_share, dominant_share, fair_shares
 from shared.scheduling.queues.tree import QueueTree
 from tests.unit.shared.scheduling.queues.queue_trees import Pool
 
@@ -51,7 +51,7 @@ def test_drf_goes_in_the_papers_order_with_its_shares() -> None:
     for number in range(18):
         name = "BA"[number % 2]
         asked = tuple(sorted(TASKS[name].items()))
-        tree.add(Waiting(f"{name}{number}", "ns", name, 0, number, asked))
+        tree.add(WaitingUnit(f"{name}{number}", "ns", name, 0, number, asked))
     used = {"A": {"cpu": 0, "memory": 0}, "B": {"cpu": 0, "memory": 0}}
     for step, goes, a_uses, a_share, b_uses, b_share in table("drf"):
         unit = tree.front()
@@ -75,7 +75,7 @@ def test_the_share_of_the_borrowed(row: list[str]) -> None:
 def test_fair_shares(row: list[str]) -> None:
     total, guaranteed, weights, asks, shares = row
     names = whole(guaranteed)
-    claims = {name: Claim(names[name], amounts(weights)[name], whole(asks)[name]) for name in names}
+    claims = {name: ShareClaim(names[name], amounts(weights)[name], whole(asks)[name]) for name in names}
     assert fair_shares(int(total), claims) == amounts(shares)
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_lent_nobody_takes(row: list[str]) -> None:
     total, guaranteed, lent, most = map(int, row)
     tree = tree_of(Queue("a", guaranteed={"cpu": guaranteed}, lending={"cpu": lent}), Queue("b"), cpu=total)
     for number in range(total):
-        tree.add(Waiting(f"b{number}", "ns", "b", 0, number, (("cpu", 1),)))
+        tree.add(WaitingUnit(f"b{number}", "ns", "b", 0, number, (("cpu", 1),)))
     went = 0
     while (unit := tree.front()) is not None and went < total:
         tree.take(unit)
@@ -96,12 +96,12 @@ def test_what_is_not_lent_nobody_takes(row: list[str]) -> None:
 def test_s2(row: list[str]) -> None:
     used, sizes, asked, evicted, _ = row
     fair = Queue("ours", "top", reclaim=True, reclaim_up_to=ReclaimUpTo.FAIR_SHARE)
-    tree = tree_of(Queue("top", strategy=Strategy.FAIR), fair, Queue("theirs", "top"), cpu=12)
+    tree = tree_of(Queue("top", strategy=QueueStrategy.FAIR), fair, Queue("theirs", "top"), cpu=12)
     if int(used):
         tree.charge(Charge("x", "ns", "ours", (("cpu", int(used)),), "x", since=0.0))
     for number, size in enumerate(sizes.split(", ")):
         tree.charge(Charge(f"y{number}", "ns", "theirs", (("cpu", int(size)),), f"y{number}", since=float(number)))
-    unit = Waiting("w", "ns", "ours", 0, 1, (("cpu", int(asked)),))
+    unit = WaitingUnit("w", "ns", "ours", 0, 1, (("cpu", int(asked)),))
     tree.add(unit)
 
     blocked = tree.blocked(unit.line, unit.amounts) if tree.structure else None
@@ -118,6 +118,6 @@ def test_past_use_is_halved(row: list[str]) -> None:
 @pytest.mark.parametrize("row", table("named"))
 def test_what_no_sibling_is_guaranteed_is_not_borrowed(row: list[str]) -> None:
     of_a, of_b, counts = row
-    queues = Queue("top", strategy=Strategy.FAIR), Queue("a", "top", guaranteed=whole(of_a))
+    queues = Queue("top", strategy=QueueStrategy.FAIR), Queue("a", "top", guaranteed=whole(of_a))
     tree = tree_of(*queues, Queue("b", "top", guaranteed=whole(of_b)), cpu=10, gpu=10, pods=10)
     assert sorted(tree.structure.nodes["top"].totals) == counts.split(", ")

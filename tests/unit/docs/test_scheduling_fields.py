@@ -43,8 +43,8 @@ def test_every_field_that_is_decoded_is_among_those_that_decide() -> None:
     ("struct", "go_type"),
     [
         (objects.TopologySpreadConstraint, "core/v1.TopologySpreadConstraint"),
-        (cluster_objects.ClaimSpec, "core/v1.PersistentVolumeClaimSpec"),
-        (cluster_objects.StorageClass, "storage/v1.StorageClass"),
+        (cluster_objects.VolumeClaimSpec, "core/v1.PersistentVolumeClaimSpec"),
+        (cluster_objects.KubeStorageClass, "storage/v1.StorageClass"),
     ],
 )
 def test_what_is_decoded_of_other_types_is_named_on_the_page(struct: type[msgspec.Struct], go_type: str) -> None:

@@ -22,7 +22,7 @@ import structlog
 
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
-from services.binder.admin import Admin as BinderAdmin
+from services.binder.admin import BinderAdmin
 from shared.adapters.peers.client import MEDIA_TYPE, ErrorBody, PeerClient
 from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.traffic import MOST_OUTCOMES, Traffic
@@ -30,10 +30,10 @@ from shared.agent.core import AgentCore
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
 from shared.runtime.http.callers import Authenticator, Caller
-from shared.runtime.http.limits import MOST_CALLERS, Buckets, Places, Rate
+from shared.runtime.http.limits import MOST_CALLERS, Buckets, Rate, RequestLimit
 from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.peers import PeerRoute, build_app
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.observe.logging import configure
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, encode
@@ -150,7 +150,7 @@ async def test_an_agents_certificate_speaks_for_that_agent_alone() -> None:
     (route,) = learner.routes()
     assert route.roles == {"agent"}
     body = encode(Transitions(VERSION, 1, 0, 1, "node-1", "marl-dqn", []))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await route.handler(body, Caller("agent", "node-2", certified=True))
     assert (refused.value.status, refused.value.code) == (403, "foreign_agent")
     for known in (Caller("agent", "node-1", certified=True), Caller("agent", certified=True), Caller("agent")):
@@ -161,7 +161,7 @@ async def test_an_agents_certificate_speaks_for_that_agent_alone() -> None:
 
 
 def test_one_caller_gets_its_places_and_others_theirs() -> None:
-    places = Places(3, 2)
+    places = RequestLimit(3, 2)
     assert [places.enter("a") for _ in range(3)] == [True, True, False], "two at once"
     assert [places.enter("b"), places.enter("c")] == [True, False], "three in all"
     places.leave("a")
@@ -169,7 +169,7 @@ def test_one_caller_gets_its_places_and_others_theirs() -> None:
 
 
 def test_callers_that_are_remembered_are_bounded_and_those_at_work_stay() -> None:
-    places, buckets = Places(2, 1), Buckets(Rate(per_s=1.0, burst=1))
+    places, buckets = RequestLimit(2, 1), Buckets(Rate(per_s=1.0, burst=1))
     assert places.enter("first")
     for number in range(2 * MOST_CALLERS):
         who = f"caller-{number}"
@@ -216,7 +216,7 @@ async def test_a_peers_text_is_neither_a_code_nor_a_time_series() -> None:
     async def refuse(_: bytes, __: Caller) -> bytes:
         nonlocal counter
         counter += 1
-        refused = Refused("no", code="conflict")
+        refused = RequestRefused("no", code="conflict")
         refused.code = f'x"}}\n{counter}'
         raise refused
 

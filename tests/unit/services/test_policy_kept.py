@@ -12,7 +12,7 @@ from shared.decide.stages import Stage
 from shared.errors import Conflict
 from shared.policy.registry import ref_of
 from shared.policy.weights import shipped_bytes
-from shared.ports import Delete, Put
+from shared.ports import DeleteKey, Put
 from shared.runtime.records.policies import get_weights, read_history
 from shared.runtime.records.policy_changes import activate
 from shared.wire.keys import Keys
@@ -25,7 +25,7 @@ async def test_shipped_weights_that_were_forgotten_are_put_back():
         pointer = await activate(store, keys, "marl-dqn", stage=Stage.ACTIVE, percent=None, by="olga", new_mesh=True)
         assert pointer.active == ref
         assert await get_weights(store, keys, ref.sha256) == shipped_bytes("marl-dqn")
-        await store.txn([], [Delete(keys.policy_weights(ref.sha256))])
+        await store.txn([], [DeleteKey(keys.policy_weights(ref.sha256))])
 
 
 async def test_a_heuristic_needs_none():
@@ -40,7 +40,7 @@ async def test_no_change_is_overwritten_in_the_history_after_the_pointer_was_del
     for stage in (Stage.SHADOW, Stage.ACTIVE):
         await activate(store, keys, "marl-dqn", stage=stage, percent=None, by="olga", new_mesh=True)
     before = await read_history(store, keys)
-    await store.txn([], [Delete(keys.policies_active)])
+    await store.txn([], [DeleteKey(keys.policies_active)])
     pointer = await activate(store, keys, "least-allocated", stage=Stage.ACTIVE, percent=None, by="otto", new_mesh=True)
     assert pointer.number == 3
     assert [record.pointer.by for record in await read_history(store, keys)] == ["olga", "olga", "otto"]
@@ -51,7 +51,7 @@ async def test_a_leader_that_seeds_the_pointer_anew_keeps_the_history():
     store, keys = MemoryStore(), Keys()
     led = await store.txn([], [Put(keys.coordinator_leader, b"")])
     await activate(store, keys, "least-allocated", stage=Stage.ACTIVE, percent=None, by="olga", new_mesh=True)
-    await store.txn([], [Delete(keys.policies_active)])
+    await store.txn([], [DeleteKey(keys.policies_active)])
     seen: asyncio.Queue[Event] = asyncio.Queue()
     following = asyncio.create_task(follow(store, keys, policy="kube-default", term=led.revision, post=seen.put_nowait))
     event = await seen.get()

@@ -12,7 +12,7 @@ from shared.kube.scaled_objects import decode_metric_values
 from twin.api.requests.paths import parse_path
 from twin.bootstrap import make_registry
 from twin.metrics_data import MetricsData
-from twin.model.usage import TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, Usage
+from twin.model.usage import TWIN_NODE_ANNOTATION, USAGE_ANNOTATION, UsageNow
 from twin.registry.discovery import discovery, openapi
 from twin.registry.status import ApiError
 
@@ -132,7 +132,7 @@ def test_discovery_lists_what_the_metrics_apis_answer_and_no_more(data: MetricsD
 
 
 def test_nodes_and_pods_of_a_played_cluster_are_listed_and_read_one_by_one(data: MetricsData):
-    data.play(lambda: {"n": Usage(300, 41943040), "m": Usage()}, speed=1.0)
+    data.play(lambda: {"n": UsageNow(300, 41943040), "m": UsageNow()}, speed=1.0)
     assert [one["metadata"]["name"] for one in serve(data, NODES)["items"]] == ["m", "n"]
     (chosen,) = serve(data, NODES, labelSelector="zone=a")["items"]
     assert chosen["usage"] == {"cpu": "300m", "memory": "41943040"}
@@ -155,7 +155,7 @@ def test_a_metric_of_another_form_is_refused_by_its_name(data: MetricsData):
 
 
 def test_a_pod_without_a_profile_uses_nothing_and_is_missing_where_others_were_set(data: MetricsData):
-    data.play(lambda: {"n": Usage()}, speed=1.0)
+    data.play(lambda: {"n": UsageNow()}, speed=1.0)
     registry = registry_of(data)
     ctx = registry.context("update", "pods", "default", "front-1")
     registry.guaranteed_update(

@@ -46,7 +46,7 @@ class Scene:
         obj["metadata"].update(metadata)
         return self.update(resource, name, obj, verb="patch")
 
-    def delete(self, resource: str, name: str, **options: Any) -> deleting.Deleted:
+    def delete(self, resource: str, name: str, **options: Any) -> deleting.Deletion:
         kind = self.registry.kind(resource)
         namespace = "default" if kind.namespaced else ""
         ctx = self.registry.context("delete", kind, namespace, name)

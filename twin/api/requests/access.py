@@ -15,7 +15,7 @@ from typing import Protocol
 from twin.api.requests.paths import ResourcePath
 from twin.registry.access.rbac import Attributes, allowed_by
 from twin.registry.status import ApiError, Json, forbidden, status, unauthorized
-from twin.registry.strategy import Reader
+from twin.registry.strategy import StoreReader
 
 ADMIN = "system:admin"
 ANONYMOUS = "system:anonymous"
@@ -31,7 +31,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ApiUser:
     """A user as authentication sees it. ``admin`` may do everything."""
 
     name: str
@@ -48,15 +48,15 @@ class Witness(Protocol):
         ...
 
 
-_ADMIN_CALLER = Caller(ADMIN, ("system:masters", "system:authenticated"), admin=True)
-_ANONYMOUS_CALLER = Caller(ANONYMOUS, ("system:unauthenticated",))
+_ADMIN_CALLER = ApiUser(ADMIN, ("system:masters", "system:authenticated"), admin=True)
+_ANONYMOUS_CALLER = ApiUser(ANONYMOUS, ("system:unauthenticated",))
 
 
 class Access:
     """Authentication by bearer token, authorization by RBAC."""
 
     def __init__(
-        self, token: str, reader: Reader, clock: Callable[[], float], *, witness: Witness | None = None
+        self, token: str, reader: StoreReader, clock: Callable[[], float], *, witness: Witness | None = None
     ) -> None:
         """``token`` empty: everybody is the administrator (a private test server)."""
         self._witness = witness
@@ -64,19 +64,19 @@ class Access:
         self._open = not token
         self._reader = reader
         self._clock = clock
-        self._issued: dict[str, tuple[Caller, float]] = {}
+        self._issued: dict[str, tuple[ApiUser, float]] = {}
 
     def issue(self, namespace: str, request: Json) -> None:
         """Know the token of an answered TokenRequest until it expires."""
         name, meta = request["metadata"]["name"], request["metadata"]
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-        caller = Caller(f"system:serviceaccount:{namespace}:{name}", groups, uid=meta["uid"])
+        caller = ApiUser(f"system:serviceaccount:{namespace}:{name}", groups, uid=meta["uid"])
         now_s = self._clock()
         self._issued = {token: known for token, known in self._issued.items() if known[1] > now_s}
         expires_s = now_s + request["spec"]["expirationSeconds"]
         self._issued[request["status"]["token"]] = (caller, expires_s)
 
-    def caller(self, header: str) -> Caller:
+    def caller(self, header: str) -> ApiUser:
         """The user behind an Authorization header. Refused: 401 for an unknown or expired token."""
         if self._open:
             return _ADMIN_CALLER
@@ -90,7 +90,7 @@ class Access:
             raise unauthorized()
         return caller
 
-    def check(self, caller: Caller, method: str, path: str, target: ResourcePath | None, *, watch: bool) -> None:
+    def check(self, caller: ApiUser, method: str, path: str, target: ResourcePath | None, *, watch: bool) -> None:
         """Refused: 403, worded as RBAC words it."""
         is_open = self._is_open(caller, method, path, target)
         if self._witness is None and is_open:
@@ -103,7 +103,7 @@ class Access:
             raise refusal
 
     @staticmethod
-    def _is_open(caller: Caller, method: str, path: str, target: ResourcePath | None) -> bool:
+    def _is_open(caller: ApiUser, method: str, path: str, target: ResourcePath | None) -> bool:
         if caller.admin or method != "GET":
             return caller.admin
         if path in _PUBLIC:
@@ -111,7 +111,7 @@ class Access:
         names_resource = target is not None and bool(target.plural)
         return caller is not _ANONYMOUS_CALLER and not names_resource and _is_discovery(path)
 
-    def _refusal(self, caller: Caller, asked: Attributes, target: ResourcePath | None) -> ApiError | None:
+    def _refusal(self, caller: ApiUser, asked: Attributes, target: ResourcePath | None) -> ApiError | None:
         """None where it is allowed."""
         known = caller is not _ANONYMOUS_CALLER
         if known and asked.group in _REVIEWS and asked.resource.startswith("selfsubject"):
@@ -126,7 +126,7 @@ class Access:
         return self._denied(caller, asked.verb, asked.resource, target)
 
     @staticmethod
-    def _denied(caller: Caller, verb: str, resource: str, target: ResourcePath) -> ApiError:
+    def _denied(caller: ApiUser, verb: str, resource: str, target: ResourcePath) -> ApiError:
         where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         text = f'User "{caller.name}" cannot {verb} resource "{resource}" in API group "{target.group}" {where}'
         return forbidden(target.plural, target.group, target.name, text)

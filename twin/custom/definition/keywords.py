@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twin.custom.definition.field_paths import BadPath, field_at
-from twin.custom.definition.rule_costs import Place, RuleCosts
+from twin.custom.definition.rule_costs import RuleCosts, SchemaPlace
 from twin.registry.status import FieldError, forbidden_field, invalid, not_supported, required
 
 Json = dict[str, Any]
@@ -46,13 +46,13 @@ class _Found:
 
 def keyword_errors(schema: Json, where: str, costs: RuleCosts | None) -> list[FieldError]:
     """What is wrong with a root schema; rules are judged when ``costs`` is given, and what they cost goes there."""
-    place = Place.root(schema) if costs is not None else None
+    place = SchemaPlace.root(schema) if costs is not None else None
     found = _check(schema, where, _Scope(), place, costs, root=True)
     return found.keywords + found.rules
 
 
 def _check(
-    schema: Json, where: str, scope: _Scope, place: Place | None, costs: RuleCosts | None, *, root: bool = False
+    schema: Json, where: str, scope: _Scope, place: SchemaPlace | None, costs: RuleCosts | None, *, root: bool = False
 ) -> _Found:
     found = _Found(_own(schema, where, scope))
     additional, properties, items = (schema.get(key) for key in ("additionalProperties", "properties", "items"))

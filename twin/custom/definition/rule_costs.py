@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twin.custom.checked import Checked
+from twin.custom.checked import CheckedExpression
 from twin.custom.cost import estimate
 from twin.custom.declared import REQUEST_BYTES, Declared, declared, escaped, is_resource
 from twin.custom.expressions import MISSING, Compiler, RuleError
@@ -25,7 +25,7 @@ _SHOWN = ("rule", "message", "messageExpression", "reason", "fieldPath", "option
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SchemaPlace:
     """A schema node as rules see it."""
 
     schema: Json
@@ -35,24 +35,24 @@ class Place:
     """How often values of it may occur in one object; None: no bound is said."""
 
     @classmethod
-    def root(cls, schema: Json) -> Place:
+    def root(cls, schema: Json) -> SchemaPlace:
         return cls(schema, declared(schema, resource=True), 1)
 
-    def property(self, name: str, schema: Json) -> Place:
+    def property(self, name: str, schema: Json) -> SchemaPlace:
         fields = self.type.fields if self.type is not None else {}
         return self._child(schema, fields.get(escaped(name) or ""))
 
-    def item(self, schema: Json) -> Place:
+    def item(self, schema: Json) -> SchemaPlace:
         return self._child(schema, self.type and self.type.element)
 
-    def value(self, schema: Json) -> Place:
+    def value(self, schema: Json) -> SchemaPlace:
         return self._child(schema, self.type and self.type.element)
 
-    def _child(self, schema: Json, known: Declared | None) -> Place:
+    def _child(self, schema: Json, known: Declared | None) -> SchemaPlace:
         own = known or declared(schema, resource=is_resource(schema))
         most = _most_children(self.schema)
         times = None if self.times is None or most is None else min(self.times * most, _CEILING)
-        return Place(schema, own, times)
+        return SchemaPlace(schema, own, times)
 
     def reckoned(self, cost: int) -> int:
         """What an expression costs over all values that one request can hold."""
@@ -80,7 +80,7 @@ class RuleCosts:
         self._total = 0
         self._dearest: list[tuple[int, str]] = []
 
-    def judge(self, schema: Json, place: Place, where: str, no_old_self: str) -> list[FieldError]:
+    def judge(self, schema: Json, place: SchemaPlace, where: str, no_old_self: str) -> list[FieldError]:
         """Errors of a place's rules; ``no_old_self``: the place above that leaves them without an old value."""
         at = f"{where}.x-kubernetes-validations"
         if place.type is None:
@@ -98,10 +98,12 @@ class RuleCosts:
             found += self._rule(rule, compiler, place, f"{at}[{index}]", no_old_self)
         return found
 
-    def _rule(self, rule: Json, compiler: Compiler, place: Place, where: str, no_old_self: str) -> list[FieldError]:
+    def _rule(
+        self, rule: Json, compiler: Compiler, place: SchemaPlace, where: str, no_old_self: str
+    ) -> list[FieldError]:
         found: list[FieldError] = []
         optional = rule.get("optionalOldSelf")
-        checked: Checked | None = None
+        checked: CheckedExpression | None = None
         try:
             checked = compiler.check(rule["rule"], "bool", "cel expression", optional_old=optional is True)
         except RuleError as error:

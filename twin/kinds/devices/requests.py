@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from shared.scheduling.devices.expressions import SelectorError, TooCostlyError
+from shared.scheduling.devices.expressions import DeviceSelectorError, TooCostlyError
 from shared.scheduling.devices.selectors import MOST_CHARACTERS, Selectors
 from twin.kinds.devices.names import (
     check_driver,
@@ -22,7 +22,7 @@ from twin.kinds.devices.names import (
 from twin.kinds.devices.taints import check_toleration, default_tolerations
 from twin.kinds.rules.names import check_given, dns_subdomain
 from twin.registry.status import FieldError, forbidden_field, invalid, not_supported, required, too_long
-from twin.registry.strategy import Reader
+from twin.registry.strategy import StoreReader
 
 Json = dict[str, Any]
 
@@ -88,7 +88,7 @@ def request_names(devices: Json) -> frozenset[str]:
     return frozenset(each())
 
 
-def check_admin_access(requests: list[Json], namespace: str, reader: Reader) -> list[FieldError]:
+def check_admin_access(requests: list[Json], namespace: str, reader: StoreReader) -> list[FieldError]:
     """Who asks for admin access must be in a namespace that says so."""
     for index, request in enumerate(requests):
         if (request.get("exactly") or {}).get("adminAccess"):
@@ -96,7 +96,7 @@ def check_admin_access(requests: list[Json], namespace: str, reader: Reader) -> 
     return []
 
 
-def check_admin_namespace(field: str, namespace: str, reader: Reader) -> list[FieldError]:
+def check_admin_namespace(field: str, namespace: str, reader: StoreReader) -> list[FieldError]:
     """The label of the namespace."""
     found = reader.get("namespaces", "", namespace) or {"metadata": {}}
     allowed = (found["metadata"].get("labels") or {}).get(ADMIN_LABEL) == "true"
@@ -153,7 +153,7 @@ def _check_selector(selector: Json, field: str) -> list[FieldError]:
         _selectors.compile(expression)
     except TooCostlyError:
         return [forbidden_field(where, "too complex, exceeds cost limit")]
-    except SelectorError as error:
+    except DeviceSelectorError as error:
         return [invalid(where, expression, str(error).removeprefix("CEL compile error: "))]
     return []
 

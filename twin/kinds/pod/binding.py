@@ -12,7 +12,7 @@ from typing import Any
 
 from twin.kinds.rules.typed import decode_body, expect_kind, expect_namespace
 from twin.registry.status import ApiError, bad_request, conflict, not_supported, plain_error, success
-from twin.registry.strategy import HandlerResult, Registry, RequestContext
+from twin.registry.strategy import HandlerResult, ObjectRegistry, RequestContext
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _TARGET_KINDS = ("Node", "<empty>")
 
 
-def bind_pod(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def bind_pod(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """POST pods/NAME/binding, and POST bindings with an empty ``name`` (then the body names the pod).
 
     Refused: 400 wrong kind, name or namespace; 404 no such pod; 409 a precondition failed, the pod is bound already,

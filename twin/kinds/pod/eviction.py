@@ -22,7 +22,7 @@ from twin.registry.status import (
     success,
     too_many_requests,
 )
-from twin.registry.strategy import HandlerResult, Registry, RequestContext
+from twin.registry.strategy import HandlerResult, ObjectRegistry, RequestContext
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ _CONDITION = {
 }
 
 
-def evict_pod(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def evict_pod(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """POST pods/NAME/eviction. Refused: 400, 404, 409 (preconditions), 429 (budget), 500 (several budgets).
 
     The budget comes before the preconditions, as in the real server: a conflict has cost a disruption already.
@@ -89,7 +89,7 @@ def _is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or ())
 
 
-def _mark(ctx: RequestContext, registry: Registry, name: str, options: Json) -> None:
+def _mark(ctx: RequestContext, registry: ObjectRegistry, name: str, options: Json) -> None:
     """Say why the pod goes before it does; a resourceVersion precondition then means the marked pod."""
     conditions = options.get("preconditions") or {}
 
@@ -104,7 +104,7 @@ def _mark(ctx: RequestContext, registry: Registry, name: str, options: Json) -> 
         options["preconditions"] = {**conditions, "resourceVersion": marked["metadata"]["resourceVersion"]}
 
 
-def _take_from_budget(ctx: RequestContext, registry: Registry, pod: Json, *, dry_run: bool) -> None:
+def _take_from_budget(ctx: RequestContext, registry: ObjectRegistry, pod: Json, *, dry_run: bool) -> None:
     labels = pod["metadata"].get("labels") or {}
     budgets = [
         one for one in registry.list(_BUDGETS, ctx.namespace) if selector_matches(one["spec"].get("selector"), labels)

@@ -19,7 +19,7 @@ from twin.kinds.pod.validation import check_pod_create
 from twin.kinds.pod.warnings import pod_warnings
 from twin.kinds.rules.typed import STATUS_VERBS, TypedStrategy
 from twin.registry.status import FieldError
-from twin.registry.strategy import KindInfo, RequestContext, Strategy, Subresource
+from twin.registry.strategy import KindInfo, KindStrategy, RequestContext, Subresource
 
 Json = dict[str, Any]
 
@@ -205,7 +205,7 @@ def _merge_keys(holder: Json, labels: Json) -> None:
                 ]
 
 
-class BindingStrategy(Strategy):
+class BindingStrategy(KindStrategy):
     """Core v1 Binding: POST binds, nothing is stored."""
 
     info = KindInfo("", "v1", "Binding", "bindings", "binding", True, verbs=("create",))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from twin.registry.strategy import DEFAULT_COLUMNS, Column
+from twin.registry.strategy import DEFAULT_COLUMNS, TableColumn
 
 Json = dict[str, Any]
 
@@ -21,10 +21,10 @@ UNKNOWN = "<unknown>"
 UNSET = "<unset>"
 
 NAME, _CREATED = DEFAULT_COLUMNS
-AGE = Column("Age", description=_CREATED.description)
+AGE = TableColumn("Age", description=_CREATED.description)
 
 
-def columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:
+def columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[TableColumn, ...]:
     """Columns by name, of a kind that reads its cells all at once; ``NAME:type`` for non-strings."""
     return tuple(_column(name, priority) for priority, some in enumerate((names, wide)) for name in some)
 
@@ -38,7 +38,7 @@ Cell = str | tuple[str, Read]
 class Printed:
     """What a kind prints: its columns, and how each is read."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     reads: tuple[Callable[[Json, float], Any], ...]
 
     def cells(self, obj: Json, now_s: float) -> list[Any]:
@@ -52,12 +52,12 @@ def printed(*cells: Cell, wide: tuple[Cell, ...] = ()) -> Printed:
     return Printed(tuple(column for column, _ in made), tuple(read for _, read in made))
 
 
-def _column(cell: Cell, priority: int) -> Column:
+def _column(cell: Cell, priority: int) -> TableColumn:
     name = (cell if isinstance(cell, str) else cell[0]).partition("=")[0]
     if name in ("Name", "Age"):
         return NAME if name == "Name" else AGE
     title, _, type_ = name.partition(":")
-    return Column(title, type=type_ or "string", priority=priority)
+    return TableColumn(title, type=type_ or "string", priority=priority)
 
 
 def _reading(cell: Cell) -> Callable[[Json, float], Any]:

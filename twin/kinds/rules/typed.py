@@ -10,7 +10,7 @@ from typing import Any
 from twin.kinds.rules.codec import TYPES, DecodeError
 from twin.kinds.rules.printing import Printed
 from twin.registry.status import ApiError, bad_request
-from twin.registry.strategy import KindInfo, RequestContext, Strategy, Subresource
+from twin.registry.strategy import KindInfo, KindStrategy, RequestContext, Subresource
 
 Json = dict[str, Any]
 
@@ -18,7 +18,7 @@ _UNKNOWN_FIELD = '"{field}" is not a known field selector: only "metadata.name",
 STATUS_VERBS = ("get", "patch", "update")
 
 
-class TypedStrategy(Strategy):
+class TypedStrategy(KindStrategy):
     """A kind stored as its Go type would be."""
 
     table: Printed | None = None

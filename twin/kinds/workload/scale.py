@@ -18,7 +18,7 @@ from twin.registry.status import (
     not_found,
     unprocessable,
 )
-from twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Subresource
+from twin.registry.strategy import HandlerResult, KindInfo, ObjectRegistry, RequestContext, Subresource
 
 Json = dict[str, Any]
 
@@ -29,10 +29,10 @@ _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 def scale_subresource(info: KindInfo) -> Subresource:
     """``scale`` of a kind with spec.replicas, spec.selector and status.replicas."""
 
-    def get(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+    def get(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
         return HandlerResult(200, _scale(existing(ctx, registry, info, name)))
 
-    def update(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+    def update(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
         old = existing(ctx, registry, info, name)
         expect_kind(body, _SCALE, "Scale", "autoscaling.Scale")
         body = decode_body("autoscaling/v1.Scale", "Scale", "v1", body, ctx)
@@ -57,7 +57,7 @@ def scale_subresource(info: KindInfo) -> Subresource:
     return Subresource("scale", STATUS_VERBS, kind="Scale", group="autoscaling", version="v1", get=get, update=update)
 
 
-def existing(ctx: RequestContext, registry: Registry, info: KindInfo, name: str) -> Json:
+def existing(ctx: RequestContext, registry: ObjectRegistry, info: KindInfo, name: str) -> Json:
     """The object that is scaled. Refused: 404."""
     obj = registry.get(info.resource, ctx.namespace, name)
     if obj is None:

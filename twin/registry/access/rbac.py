@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from twin.registry.strategy import Reader
+from twin.registry.strategy import StoreReader
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ class Attributes:
     path: str = ""
 
 
-def allowed_by(reader: Reader, user: str, groups: Iterable[str], wanted: Attributes) -> str:
+def allowed_by(reader: StoreReader, user: str, groups: Iterable[str], wanted: Attributes) -> str:
     """Why it is allowed, in the server's words; empty when nothing allows it."""
     belongs = frozenset(groups)
     for binding in reader.list(f"clusterrolebindings.{_GROUP}"):
@@ -64,7 +64,7 @@ def _subject(binding: Json, namespace: str, user: str, groups: frozenset[str]) -
     return ""
 
 
-def _role(reader: Reader, binding: Json, namespace: str) -> list[Json]:
+def _role(reader: StoreReader, binding: Json, namespace: str) -> list[Json]:
     ref = binding["roleRef"]
     if ref.get("kind") == "Role":
         role = reader.get(f"roles.{_GROUP}", namespace, ref["name"]) if namespace else None

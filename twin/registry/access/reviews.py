@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twin.registry.access.rbac import Attributes, allowed_by
 from twin.registry.status import Json
-from twin.registry.strategy import HandlerResult, KindInfo, Registry, RequestContext, Strategy
+from twin.registry.strategy import HandlerResult, KindInfo, KindStrategy, ObjectRegistry, RequestContext
 
 _ADMIN_GROUP = "system:masters"
 
@@ -30,7 +30,7 @@ def _answer(ctx: RequestContext, spec: Json, status: Json) -> HandlerResult:
     return HandlerResult(201, body)
 
 
-def who_am_i(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def who_am_i(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """SelfSubjectReview."""
     del registry, name, body
     info: Json = {"username": ctx.user}
@@ -46,7 +46,7 @@ def who_am_i(ctx: RequestContext, registry: Registry, name: str, body: Json) -> 
     return HandlerResult(201, review)
 
 
-def may_i(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def may_i(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """SelfSubjectAccessReview, LocalSubjectAccessReview and SubjectAccessReview."""
     del registry, name
     spec = body.get("spec") or {}
@@ -76,7 +76,7 @@ def _wanted(spec: Json) -> Attributes:
     )
 
 
-def my_rules(ctx: RequestContext, registry: Registry, name: str, body: Json) -> HandlerResult:
+def my_rules(ctx: RequestContext, registry: ObjectRegistry, name: str, body: Json) -> HandlerResult:
     """SelfSubjectRulesReview."""
     del registry, name
     everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if _ADMIN_GROUP in ctx.groups else []
@@ -84,7 +84,7 @@ def my_rules(ctx: RequestContext, registry: Registry, name: str, body: Json) -> 
     return _answer(ctx, body.get("spec") or {}, rules)
 
 
-class _Review(Strategy):
+class _Review(KindStrategy):
     """A kind that is a question."""
 
     def __init__(self, info: KindInfo) -> None:
@@ -93,7 +93,7 @@ class _Review(Strategy):
         self.collection_create = answers.get(info.plural, may_i)
 
 
-def review_strategies() -> list[Strategy]:
+def review_strategies() -> list[KindStrategy]:
     """The review kinds that clients ask."""
     authorization = "authorization.k8s.io"
     return [

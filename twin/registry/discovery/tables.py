@@ -12,7 +12,7 @@ import msgspec
 
 from twin.registry.served import ServedKind
 from twin.registry.status import Json, bad_request
-from twin.registry.stored import Change, StoredObject
+from twin.registry.stored import StoredChange, StoredObject
 
 INCLUDE = ("", "Metadata", "Object", "None")
 
@@ -111,7 +111,7 @@ class TableFrames:
         self._clock = clock
         self._first = True
 
-    def __call__(self, change: Change, type_: str) -> bytes:
+    def __call__(self, change: StoredChange, type_: str) -> bytes:
         stored = change.left if type_ == "DELETED" else change.new
         return self.frame(stored, type_)
 

@@ -16,7 +16,7 @@ import click
 
 from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.operate.top.pages import tabs, top_lines
-from services.cli.operate.top.view import View
+from services.cli.operate.top.view import TopView
 from services.cli.server.errors import ServerFailed
 from services.cli.server.options import Connect, connector, list_server_options
 from services.cli.server.watching import output_option, watch_screen, watch_text
@@ -54,7 +54,7 @@ def top(interval: float, count: int | None, namespace: str, all_namespaces: bool
             if screen.is_terminal and count is None:
                 asyncio.run(
                     until_signal(
-                        live(connect, screen, View(tabs("" if all_namespaces else namespace)), every_s=interval)
+                        live(connect, screen, TopView(tabs("" if all_namespaces else namespace)), every_s=interval)
                     )
                 )
             else:
@@ -80,7 +80,7 @@ async def _blocks(connect: Connect, screen: Screen, *, every_s: float, count: in
     await watch_screen(connect, look, lines, screen, every_s=every_s, count=count)
 
 
-async def live(connect: Connect, screen: Screen, view: View, *, every_s: float) -> None:
+async def live(connect: Connect, screen: Screen, view: TopView, *, every_s: float) -> None:
     """Until q. Raises as ``with_server`` where the first look fails."""
     from services.cli.terminal.keyboard import Keyboard
 
@@ -130,7 +130,7 @@ async def live(connect: Connect, screen: Screen, view: View, *, every_s: float) 
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _look_at(client: AdminClient, view: View) -> None:
+async def _look_at(client: AdminClient, view: TopView) -> None:
     """Ask for the overview, and for the page; what refuses the page alone is told on it."""
     page = view.page
     view.overview = await overview(client)

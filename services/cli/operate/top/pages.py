@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from services.cli.explain.text import lines_of as explain_lines
-from services.cli.listing.kinds import Json, Kind
+from services.cli.listing.kinds import Json, ListKind
 from services.cli.operate.decisions import DECISIONS
 from services.cli.operate.nodes import NODES, PODS_ON_NODE, node_head
 from services.cli.operate.pending import PENDING_GROUPS, QUEUED_PODS, group_key, pending_lines
@@ -75,13 +75,13 @@ MOST_DECISIONS = 200
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Page:
+class TopPage:
     """One page, and how it is looked at now. ``look`` gives (lines above the list, items of ``kind``)."""
 
     title: str
     look: Callable[[AdminClient], Awaitable[tuple[Sequence[str], Sequence[Json]]]]
-    kind: Kind | None = None
-    opens: Callable[[Json], Page | None] = lambda _: None
+    kind: ListKind | None = None
+    opens: Callable[[Json], TopPage | None] = lambda _: None
     key: Callable[[Json], str] = lambda item: f"{item.get('namespace', '')}/{item.get('name', '')}/{item.get('uid')}"
     """What a row is remembered by while the list changes."""
 
@@ -95,39 +95,39 @@ class Page:
     filter: str = ""
 
 
-def overview_page() -> Page:
+def overview_page() -> TopPage:
     """The mesh at a glance, which ``top_lines`` draws from the overview and what this finds."""
 
     async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
         nodes, placed = await asyncio.gather(client.get("/v1/nodes/map"), client.items("/v1/decisions", most=20))
         return (), [{"nodes": nodes, "decisions": placed}]
 
-    return Page(title="overview", look=look)
+    return TopPage(title="overview", look=look)
 
 
-def nodes_page() -> Page:
+def nodes_page() -> TopPage:
     """Every node; one opens with its pods."""
-    return Page(title="nodes", kind=NODES, look=_list("/v1/nodes"), opens=lambda node: node_page(str(node["name"])))
+    return TopPage(title="nodes", kind=NODES, look=_list("/v1/nodes"), opens=lambda node: node_page(str(node["name"])))
 
 
-def queue_page(namespace: str = "") -> Page:
+def queue_page(namespace: str = "") -> TopPage:
     """The pods that wait; one opens with why."""
-    return Page(
+    return TopPage(
         title="queue", kind=QUEUED_PODS, look=_list("/v1/queue", namespace=namespace), opens=_explained,
     )  # fmt: skip
 
 
-def pending_page(namespace: str = "") -> Page:
+def pending_page(namespace: str = "") -> TopPage:
     """Why pods wait, in groups; one opens with its pods."""
 
     async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
         answer = await client.list_document("/v1/pending", most=MOST_ROWS, namespace=namespace)
         return pending_lines(answer), answer["items"]
 
-    return Page(title="pending", kind=PENDING_GROUPS, look=look, opens=group_page, key=group_key)
+    return TopPage(title="pending", kind=PENDING_GROUPS, look=look, opens=group_page, key=group_key)
 
 
-def group_page(group: Json) -> Page:
+def group_page(group: Json) -> TopPage:
     """A group of pending pods above those of its namespace that wait with the same priority for the same rules."""
     plugins = sorted(group.get("plugins") or ())
 
@@ -140,10 +140,10 @@ def group_page(group: Json) -> Page:
         helps = [f"  would help: {one.get('text')} (lets in {one.get('lets_in')})" for one in group.get("helps") or ()]
         return [f"{group.get('reason')}: {group.get('message') or 'no message'}", *helps], alike
 
-    return Page(title=f"group {group.get('reason')}", kind=QUEUED_PODS, look=look, opens=_explained)
+    return TopPage(title=f"group {group.get('reason')}", kind=QUEUED_PODS, look=look, opens=_explained)
 
 
-def decisions_page(namespace: str = "") -> Page:
+def decisions_page(namespace: str = "") -> TopPage:
     """The newest placements; one opens with what was considered."""
     look = _list("/v1/decisions", most=MOST_DECISIONS)
 
@@ -151,38 +151,38 @@ def decisions_page(namespace: str = "") -> Page:
         _, found = await look(client)
         return (), [item for item in found if namespace in ("", item.get("namespace"))]
 
-    return Page(title="decisions", kind=DECISIONS, look=ours, opens=_explained)
+    return TopPage(title="decisions", kind=DECISIONS, look=ours, opens=_explained)
 
 
-def members_page() -> Page:
+def members_page() -> TopPage:
     """Who is there."""
-    return Page(
+    return TopPage(
         title="members", kind=MEMBERS, look=_list("/v1/members"),
         key=lambda member: f"{member.get('service')}/{member.get('id')}",
     )  # fmt: skip
 
 
-def node_page(name: str) -> Page:
+def node_page(name: str) -> TopPage:
     """One node above its pods; one of these opens with why it is there."""
 
     async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
         node = await client.get(f"/v1/nodes/{quote(name, safe='')}")
         return node_head(node), node.get("pods") or ()
 
-    return Page(title=f"node {name}", kind=PODS_ON_NODE, look=look, opens=_explained)
+    return TopPage(title=f"node {name}", kind=PODS_ON_NODE, look=look, opens=_explained)
 
 
-def pod_page(namespace: str, name: str) -> Page:
+def pod_page(namespace: str, name: str) -> TopPage:
     """Why a pod is where it is, or nowhere."""
 
     async def look(client: AdminClient) -> tuple[Sequence[str], Sequence[Json]]:
         path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}/explain"
         return list(explain_lines(await client.get(path))), ()
 
-    return Page(title=f"pod {namespace}/{name}", look=look)
+    return TopPage(title=f"pod {namespace}/{name}", look=look)
 
 
-def tabs(namespace: str = "") -> list[Page]:
+def tabs(namespace: str = "") -> list[TopPage]:
     """What Tab goes through."""
     return [
         overview_page(), nodes_page(), queue_page(namespace), pending_page(namespace), decisions_page(namespace),
@@ -190,7 +190,7 @@ def tabs(namespace: str = "") -> list[Page]:
     ]  # fmt: skip
 
 
-def _explained(pod: Json) -> Page | None:
+def _explained(pod: Json) -> TopPage | None:
     return pod_page(str(pod["namespace"]), str(pod["name"])) if pod.get("namespace") and pod.get("name") else None
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.cli.listing.kinds import Column, Json
+from services.cli.listing.kinds import Json, ListColumn
 from services.cli.listing.wanted import rank
-from services.cli.operate.top.pages import Page, top_lines
+from services.cli.operate.top.pages import TopPage, top_lines
 from services.cli.terminal.tables import cell, paint, printable
 
 HELP = (
@@ -32,13 +32,13 @@ MOST_TYPED = 100
 MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 
 
-class View:
+class TopView:
     """What is on the screen."""
 
-    def __init__(self, tabs: Sequence[Page]) -> None:
+    def __init__(self, tabs: Sequence[TopPage]) -> None:
         self.tabs = list(tabs)
         self.tab = 0
-        self.opened: list[Page] = []
+        self.opened: list[TopPage] = []
         self.overview: Json = {}
         self.failure = ""
         self.typing = False
@@ -46,7 +46,7 @@ class View:
         self._room = 1
 
     @property
-    def page(self) -> Page:
+    def page(self) -> TopPage:
         """The page that is looked at."""
         return self.opened[-1] if self.opened else self.tabs[self.tab]
 
@@ -236,5 +236,5 @@ class View:
         return paint("  ".join([*parts, keys + ("  Esc back" if self.opened else "")]), "dim", on=colour)
 
 
-def _texts(columns: Sequence[Column], item: Json) -> list[str]:
+def _texts(columns: Sequence[ListColumn], item: Json) -> list[str]:
     return [cell((column.text or column.value)(item)).casefold() for column in columns]

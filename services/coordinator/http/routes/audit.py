@@ -9,12 +9,12 @@ from typing import Any
 from services.coordinator.http.desk import Desk
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, RoutePage, row
 from shared.runtime.records.admin import read_audit
 from shared.wire.records import AuditRecord
 
 
-class AuditAnswer(Page, frozen=True, kw_only=True):
+class AuditAnswer(RoutePage, frozen=True, kw_only=True):
     """Newest first; the last 1,000 are kept."""
 
     items: list[AuditRecord]
@@ -27,7 +27,7 @@ async def audit(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> AuditAnswer:
     return AuditAnswer(items=[records[key] for key in keys], continue_=more)
 
 
-class WhoamiAnswer(Answer, frozen=True, kw_only=True):
+class WhoamiAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``name``: from the token file or the certificate; may be empty."""
 
     role: str

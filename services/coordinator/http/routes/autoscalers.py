@@ -8,18 +8,18 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.inspect.autoscaled import ScaledShown, ScaledWhole, shown, whole
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, page
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, RoutePage, row
 from shared.runtime.records.autoscaling import read_newest, read_ring, read_scaled
 
 
-class AutoscalersAnswer(Page, frozen=True, kw_only=True):
+class AutoscalersAnswer(RoutePage, frozen=True, kw_only=True):
     """By namespace and name, as of each one's last recorded decision."""
 
     items: list[ScaledShown]
 
 
-class AutoscalerAnswer(ScaledWhole, Answer, frozen=True, kw_only=True):
+class AutoscalerAnswer(ScaledWhole, RouteAnswer, frozen=True, kw_only=True):
     """One object: its services, its cost, its recorded decisions."""
 
 
@@ -37,7 +37,7 @@ async def one(desk: Desk, ask: Ask[Any, Any]) -> AutoscalerAnswer:
     record = (await read_scaled(desk.store, desk.keys)).get(key)
     if record is None:
         text = f"no autoscaler has recorded a decision about a ResilientAutoscaler {key}; list the autoscalers"
-        raise Refused(text, code="autoscaler_unknown")
+        raise RequestRefused(text, code="autoscaler_unknown")
     found = whole(key, record, await read_ring(desk.store, desk.keys, key))
     return AutoscalerAnswer(**{name: getattr(found, name) for name in ScaledWhole.__struct_fields__})
 

@@ -29,9 +29,9 @@ from services.coordinator.http.routes.overview import glance_of
 from services.coordinator.inspect.overview import DecisionShown, decision_shown, decisions
 from shared.errors import ConclaveError
 from shared.runtime.http.callers import Role
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.http.routes import EVENTS as EVENT_STREAM
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Schema, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, Schema, row
 
 EVENTS = ("decision", "leader", "overview")
 BUNDLE_S = 0.1
@@ -62,7 +62,7 @@ class StreamQuery(Schema, frozen=True, kw_only=True):
     last_event_id: Annotated[str, msgspec.Meta(max_length=64)] = msgspec.field(default="", name="lastEventId")
 
 
-class DecisionsAnswer(Answer, frozen=True, kw_only=True):
+class DecisionsAnswer(RouteAnswer, frozen=True, kw_only=True):
     """Newest first. Of this leader's term: a new one remembers none."""
 
     items: list[DecisionShown]
@@ -150,7 +150,9 @@ def _wanted(text: str) -> frozenset[str]:
     named = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in named if name not in EVENTS]
     if unknown:
-        raise Refused(f"events: {unknown[0][:32]} is none; there are {', '.join(EVENTS)}", code="invalid_request")
+        raise RequestRefused(
+            f"events: {unknown[0][:32]} is none; there are {', '.join(EVENTS)}", code="invalid_request"
+        )
     return frozenset(named or EVENTS)
 
 

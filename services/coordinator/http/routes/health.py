@@ -12,10 +12,10 @@ from services.coordinator.health.history import STEP_S
 from services.coordinator.health.verdict import Finding, Health
 from services.coordinator.http.desk import Desk
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Schema, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, Schema, row
 
 
-class Measured(Answer, frozen=True, kw_only=True):
+class Measured(RouteAnswer, frozen=True, kw_only=True):
     """What the verdict rests on. Turns and events: the worst of the last minute."""
 
     turn_longest_s: float
@@ -31,7 +31,7 @@ class Measured(Answer, frozen=True, kw_only=True):
     agents_suspect: int
 
 
-class HealthAnswer(Answer, frozen=True, kw_only=True):
+class HealthAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``verdict``: ok, degraded or bad; ``findings``: the worst first."""
 
     verdict: str
@@ -66,7 +66,7 @@ class HistoryQuery(Schema, frozen=True, kw_only=True):
     since: Annotated[float, msgspec.Meta(ge=0, le=2**53)] = 0.0
 
 
-class HistoryAnswer(Answer, frozen=True, kw_only=True):
+class HistoryAnswer(RouteAnswer, frozen=True, kw_only=True):
     """Columns of equal length, a value per step that ended at the time in ``times`` (Unix seconds); null: not known.
     ``allocation``: requested share by resource. Of this term: ``began`` is when it began to remember."""
 

@@ -18,12 +18,12 @@ from shared.jobs.board import Board, JobChange, JobRow, JobSpan
 from shared.jobs.domain import JOBS
 from shared.jobs.registry import POLICIES
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, row
 
 BOARD_S = 2.0
 
 
-class JobsAnswer(Answer, frozen=True, kw_only=True):
+class JobsAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``leading`` false: no jobs service leads, or it did not answer (``problem`` says which). ``now``, ``since`` and
     all other times: seconds since 1970; ``since``: from when on spans and changes are known. ``nodes``: GPUs by
     node."""

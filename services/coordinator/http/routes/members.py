@@ -16,8 +16,8 @@ from shared.ports import KeyValue
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
 from shared.runtime.http.proxying import nobody_leads
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, RoutePage, row
 from shared.runtime.process.plugins import profile_titles, titles_of
 from shared.runtime.records.admin import terms_of
 from shared.wire.keys import Keys
@@ -27,7 +27,7 @@ PROTOCOL = 1
 MOST_NAMES = 100
 
 
-class LeaderAnswer(Answer, frozen=True, kw_only=True):
+class LeaderAnswer(RouteAnswer, frozen=True, kw_only=True):
     """The leader. ``term``: the fencing token of everything it writes; ``since``: when the term began."""
 
     id: str
@@ -38,7 +38,7 @@ class LeaderAnswer(Answer, frozen=True, kw_only=True):
     lease_ttl_s: float
 
 
-class TermItem(Answer, frozen=True, kw_only=True):
+class TermItem(RouteAnswer, frozen=True, kw_only=True):
     """One term. ``ended_by``: the id of the leader that came after, empty for the one who leads now."""
 
     term: int
@@ -48,7 +48,7 @@ class TermItem(Answer, frozen=True, kw_only=True):
     ended_by: str
 
 
-class TermsAnswer(Page, frozen=True, kw_only=True):
+class TermsAnswer(RoutePage, frozen=True, kw_only=True):
     """Newest first."""
 
     items: list[TermItem]
@@ -58,7 +58,7 @@ async def leader(desk: Desk, _: Ask[Any, Any]) -> LeaderAnswer:
     """Who leads."""
     seen = desk.leader
     if seen is None:
-        raise Refused(nobody_leads(desk.trouble), code="no_leader")
+        raise RequestRefused(nobody_leads(desk.trouble), code="no_leader")
     record, term = seen
     return LeaderAnswer(
         id=record.identity,
@@ -90,7 +90,7 @@ async def terms(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> TermsAnswer:
     return TermsAnswer(items=items, continue_=more)
 
 
-class Member(Answer, frozen=True, kw_only=True):
+class Member(RouteAnswer, frozen=True, kw_only=True):
     """One process. ``term`` is that of a leader, ``shard`` the one that a binder leads, ``node`` the one node that an
     agent serves, ``nodes`` how many it decides for, ``suspect``: it does not answer and is left out of cycles,
     ``admin_url``: where a coordinator serves this API."""
@@ -116,7 +116,7 @@ class MembersQuery(PageQuery, frozen=True, kw_only=True):
     service: Literal["", "agent", "binder", "coordinator", "learner"] = ""
 
 
-class MembersAnswer(Page, frozen=True, kw_only=True):
+class MembersAnswer(RoutePage, frozen=True, kw_only=True):
     """By service and id."""
 
     items: list[Member]
@@ -205,7 +205,7 @@ def _warnings(
     return told
 
 
-class Partition(Answer, frozen=True, kw_only=True):
+class Partition(RouteAnswer, frozen=True, kw_only=True):
     """One agent's. ``node``: the one node it serves (a DaemonSet's agent), empty for any; ``revision``: of the view it
     was sent; ``pending``: nodes of which it has not been told yet."""
 
@@ -217,7 +217,7 @@ class Partition(Answer, frozen=True, kw_only=True):
     suspect: bool
 
 
-class PartitionsAnswer(Answer, frozen=True, kw_only=True):
+class PartitionsAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``epoch`` grows with each dealing. ``unowned``: the first names of the ``unowned_count`` nodes."""
 
     epoch: int

@@ -29,8 +29,8 @@ from services.coordinator.lending.ledger import LoanShown
 from shared.model.node import Condition, Node
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, Selector, key_token, page, selector_of, token_key
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, Schema, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, Because, RouteAnswer, RoutePage, Schema, row
 from shared.runtime.records.control import set_drained
 
 MOST_LABELS = 8
@@ -65,13 +65,13 @@ class MapQuery(Schema, frozen=True, kw_only=True):
     )
 
 
-class NodesAnswer(Page, frozen=True, kw_only=True):
+class NodesAnswer(RoutePage, frozen=True, kw_only=True):
     """By name."""
 
     items: list[NodeShown]
 
 
-class NodeAnswer(Answer, frozen=True, kw_only=True):
+class NodeAnswer(RouteAnswer, frozen=True, kw_only=True):
     """One node. ``pods``: those that are counted on it, greatest priority first, 500 at most; ``pod_count``: of all.
     ``numa``: its zones; null where no object tells of them."""
 
@@ -124,7 +124,7 @@ async def listed(desk: Desk, ask: Ask[NodesQuery, Any]) -> NodesAnswer:
 def _labels(text: str) -> list[str]:
     keys = [key.strip() for key in text.split(",") if key.strip()]
     if len(keys) > MOST_LABELS:
-        raise Refused(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown", code="invalid_request")
+        raise RequestRefused(f"labels: {len(keys)} keys; at most {MOST_LABELS} are shown", code="invalid_request")
     return keys
 
 
@@ -217,7 +217,7 @@ def _gone(core: Core, name: str) -> NodeShown:
 def _node(desk: Desk, name: str) -> NodeShown:
     node = node_shown(desk.core, name, desk.clock(), loans=desk.admin.loans)
     if node is None:
-        raise Refused(f"there is no node {name}", code="node_unknown")
+        raise RequestRefused(f"there is no node {name}", code="node_unknown")
     return node
 
 

@@ -21,7 +21,7 @@ from services.coordinator.inspect.queues import QueueCounts
 from services.coordinator.inspect.throughput import Quantiles, Rates
 from services.coordinator.inspect.units import UnitCounts
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import Answer, Ask, row
+from shared.runtime.http.routes import Ask, RouteAnswer, row
 
 FRESH_S = 0.25
 MEMBERS_FRESH_S = 2.0
@@ -30,7 +30,7 @@ MEMBERS_FRESH_S = 2.0
 SERVICES = ("coordinator", "binder", "agent", "learner")
 
 
-class Leader(Answer, frozen=True, kw_only=True):
+class Leader(RouteAnswer, frozen=True, kw_only=True):
     """Who answers."""
 
     id: str
@@ -39,7 +39,7 @@ class Leader(Answer, frozen=True, kw_only=True):
     since: str
 
 
-class Pods(Answer, frozen=True, kw_only=True):
+class Pods(RouteAnswer, frozen=True, kw_only=True):
     """``bound``: over all terms, this one's alone while it is not known what earlier ones counted; ``running``: pods of
     ours that stand on nodes now."""
 
@@ -48,7 +48,7 @@ class Pods(Answer, frozen=True, kw_only=True):
     running: int
 
 
-class Cluster(Answer, frozen=True, kw_only=True):
+class Cluster(RouteAnswer, frozen=True, kw_only=True):
     """What it is called. ``named_by``: setting, context or uid; empty while nothing is known."""
 
     name: str
@@ -56,7 +56,7 @@ class Cluster(Answer, frozen=True, kw_only=True):
     named_by: str
 
 
-class Members(Answer, frozen=True, kw_only=True):
+class Members(RouteAnswer, frozen=True, kw_only=True):
     """How many there are."""
 
     coordinator: int
@@ -65,7 +65,7 @@ class Members(Answer, frozen=True, kw_only=True):
     learner: int
 
 
-class Policy(Answer, frozen=True, kw_only=True):
+class Policy(RouteAnswer, frozen=True, kw_only=True):
     """``name@version`` each; empty where there is none."""
 
     active: str
@@ -74,7 +74,7 @@ class Policy(Answer, frozen=True, kw_only=True):
     percent: int
 
 
-class OverviewAnswer(Answer, frozen=True, kw_only=True):
+class OverviewAnswer(RouteAnswer, frozen=True, kw_only=True):
     """Everything at a glance. ``conflicts`` and ``refusals`` are totals of this term."""
 
     time: str

@@ -19,13 +19,13 @@ from services.coordinator.inspect.pending import (
     ByReason,
     HelpShown,
     PendingGroup,
-    Picture,
+    PendingPicture,
     by_class,
     painted,
 )
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, page
-from shared.runtime.http.routes import Ask, Page, row
+from shared.runtime.http.routes import Ask, RoutePage, row
 
 FRESH_S = 1.0
 COST_SHARE = 0.1
@@ -49,7 +49,7 @@ class PendingQuery(PageQuery, frozen=True, kw_only=True):
     by: Literal["group", "class"] = "group"
 
 
-class PendingAnswer(Page, frozen=True, kw_only=True):
+class PendingAnswer(RoutePage, frozen=True, kw_only=True):
     """``made``: when the picture was; ``pods``, ``classes``, ``groups``, ``by_*`` and ``helps`` are of all that wait,
     ``items`` of those asked for. ``unjudged``: classes beyond the bound, of which only the counts are known."""
 
@@ -72,11 +72,11 @@ class Painter:
 
     def __init__(self) -> None:
         self._core: Core | None = None
-        self._picture: Picture | None = None
+        self._picture: PendingPicture | None = None
         self._fresh_until = 0.0
-        self._painting: asyncio.Task[Picture] | None = None
+        self._painting: asyncio.Task[PendingPicture] | None = None
 
-    async def at(self, desk: Desk) -> Picture:
+    async def at(self, desk: Desk) -> PendingPicture:
         """As of now, or almost. Refused: 503 ``not_ready``."""
         core, now = desk.core, desk.clock()
         if core is not self._core:  # another term
@@ -89,7 +89,7 @@ class Painter:
             self._painting.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(self._painting)
 
-    async def _paint(self, desk: Desk, core: Core) -> Picture:
+    async def _paint(self, desk: Desk, core: Core) -> PendingPicture:
         picture, spent_s = await in_slices(painted(core, desk.clock()), desk.clock)
         if core is self._core:
             self._picture = picture

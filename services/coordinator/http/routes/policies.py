@@ -21,8 +21,8 @@ from shared.policy.rollout.outcome import GoalUnknown
 from shared.policy.weights import MAX_BYTES, digest
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Schema, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Ask, Because, Reason, RouteAnswer, RoutePage, Schema, row
 from shared.runtime.records.policies import HistoryRecord, PolicyRow, policy_rows, read_history, read_pointer
 from shared.runtime.records.policy_changes import (
     LATELY_S,
@@ -49,7 +49,7 @@ PolicyName = Annotated[
 ]
 
 
-class PoliciesAnswer(Answer, frozen=True, kw_only=True):
+class PoliciesAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``pointer`` null: none has been activated, every agent decides by its own ``--policy``. ``comparison``: who
     promotes the candidate by which rule, and how far it is."""
 
@@ -58,19 +58,19 @@ class PoliciesAnswer(Answer, frozen=True, kw_only=True):
     comparison: RolloutView
 
 
-class PolicyHistoryAnswer(Page, frozen=True, kw_only=True):
+class PolicyHistoryAnswer(RoutePage, frozen=True, kw_only=True):
     """Newest first."""
 
     items: list[HistoryRecord]
 
 
-class PolicyWindowsAnswer(Page, frozen=True, kw_only=True):
+class PolicyWindowsAnswer(RoutePage, frozen=True, kw_only=True):
     """What the choices of policies were worth over time, newest first; the last 720 windows are kept."""
 
     items: list[PolicyWindow]
 
 
-class CardAnswer(Answer, frozen=True, kw_only=True):
+class CardAnswer(RouteAnswer, frozen=True, kw_only=True):
     """The card of a policy's weights, whose fields depend on the policy; of a heuristic, that it has none."""
 
     name: str
@@ -116,7 +116,7 @@ class Promote(Schema, frozen=True, kw_only=True):
     reason: Reason = ""
 
 
-class PointerAnswer(Answer, frozen=True, kw_only=True):
+class PointerAnswer(RouteAnswer, frozen=True, kw_only=True):
     """The pointer after a change."""
 
     pointer: PolicyPointer
@@ -155,7 +155,7 @@ async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
     try:
         ref, found = await card_named(desk.store, desk.keys, ask.path["name"])
     except PolicyUnknown as error:
-        raise Refused(str(error), code="policy_unknown") from error
+        raise RequestRefused(str(error), code="policy_unknown") from error
     return CardAnswer(name=ref.name, version=ref.version, sha256=ref.sha256, card=found)
 
 
@@ -170,14 +170,14 @@ async def tried(desk: Desk, ask: Ask[Any, TryWeights]) -> PointerAnswer:
     behind. Refused: 413 ``too_large``; 422 ``digest_differs``, ``weights_invalid`` and as ``activated``."""
     body = ask.body
     if len(body.data) > MAX_BYTES:
-        raise Refused(f"data: {len(body.data)} bytes; weights have at most {MAX_BYTES}", code="too_large")
+        raise RequestRefused(f"data: {len(body.data)} bytes; weights have at most {MAX_BYTES}", code="too_large")
     return await _activated(desk, ask, partial(_checked, body))
 
 
 def _checked(body: TryWeights) -> tuple[PolicyRef, bytes]:
     """The weights of a body. Refused: 422, they are not what was said, or their policy refuses them."""
     if (found := digest(body.data)) != body.sha256:
-        raise Refused(
+        raise RequestRefused(
             f"sha256: {body.sha256} was said, the data has {found}; send the file again", code="digest_differs"
         )
     try:
@@ -185,7 +185,7 @@ def _checked(body: TryWeights) -> tuple[PolicyRef, bytes]:
     except (GoalUnknown, MixtureInvalid):
         raise
     except ConfigError as error:
-        raise Refused(str(error), code="weights_invalid") from error
+        raise RequestRefused(str(error), code="weights_invalid") from error
 
 
 async def _activated(
@@ -193,10 +193,12 @@ async def _activated(
 ) -> PointerAnswer:
     body: Activate = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
-        raise Refused(f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value")
+        raise RequestRefused(
+            f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value"
+        )
     for name in ("promotion", "goal"):
         if getattr(body, name) is not None and body.stage == Stage.ACTIVE.value:
-            raise Refused(
+            raise RequestRefused(
                 f"{name}: an active policy is compared with nothing; leave it out with {body.stage}",
                 code="invalid_value",
             )
@@ -209,11 +211,11 @@ async def _activated(
             weights=weights, lacking=desk.core.evaluation.lacking(),
         )  # fmt: skip
     except PolicyUnknown as error:
-        raise Refused(str(error), code="policy_unknown") from error
+        raise RequestRefused(str(error), code="policy_unknown") from error
     except GoalUnknown as error:
-        raise Refused(str(error), code="invalid_value") from error
+        raise RequestRefused(str(error), code="invalid_value") from error
     except MixtureInvalid as error:
-        raise Refused(str(error), code="mixture_invalid") from error
+        raise RequestRefused(str(error), code="mixture_invalid") from error
     return await _obeyed(desk, pointer)
 
 
@@ -222,7 +224,7 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
     where there is no such candidate or no such step, and when somebody else changed the pointer first."""
     body = ask.body
     if body.percent is not None and body.to == Stage.ACTIVE.value:
-        raise Refused(f"percent: belongs to the stage canary; leave it out with {body.to}", code="invalid_value")
+        raise RequestRefused(f"percent: belongs to the stage canary; leave it out with {body.to}", code="invalid_value")
     looked = body.number is not None
     pointer = await promote(
         desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,

@@ -19,7 +19,7 @@ from shared.runtime.http.pages import (
     selector_of,
     token_key,
 )
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Because, Page, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, Because, RouteAnswer, RoutePage, row
 from shared.runtime.records.control import control_of, set_paused
 from shared.scheduling.places import Place
 from shared.wire.records import Paused
@@ -34,7 +34,7 @@ class QueueQuery(NumberedPageQuery, frozen=True, kw_only=True):
     selector: Selector = ""
 
 
-class QueueAnswer(Page, frozen=True, kw_only=True):
+class QueueAnswer(RoutePage, frozen=True, kw_only=True):
     """``counts`` by place, of all pods; items in order of arrival. A page may hold fewer than ``limit``, also none,
     and yet not be the last: ``continue`` tells."""
 
@@ -57,7 +57,7 @@ async def queue(desk: Desk, ask: Ask[QueueQuery, Any]) -> QueueAnswer:
     return QueueAnswer(counts=queue_counts(core), items=items, continue_=key_token(more) if more is not None else "")
 
 
-class SchedulingAnswer(Answer, frozen=True, kw_only=True):
+class SchedulingAnswer(RouteAnswer, frozen=True, kw_only=True):
     """Whether pods are being placed. The other fields say who paused it; empty while it runs. ``obeyed``: the leader
     goes by it; false after a change that it has not heard of in 2 s, and will."""
 

@@ -10,12 +10,12 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.http.slices import in_slices
 from services.coordinator.inspect.queue_facts import capacity_of, queue_facts, queue_names, queue_of, simulated, tree_of
 from services.coordinator.inspect.queues import QueueFacts, QueueShown, QueueWhole, shown, whole
-from services.coordinator.inspect.simulation import Job, Simulated, requests_of
+from services.coordinator.inspect.simulation import Simulated, SimulatedJob, requests_of
 from shared.model.pod_group import MAX_MEMBERS
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, key_token, token_key
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Schema, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, RoutePage, Schema, row
 
 PRIORITIES = 2**31
 OF_NAMESPACE = "-"
@@ -24,7 +24,7 @@ OF_NAMESPACE = "-"
 Members = Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMBERS)]
 
 
-class QueuesAnswer(Page, frozen=True, kw_only=True):
+class QueuesAnswer(RoutePage, frozen=True, kw_only=True):
     """Each queue before those below it, siblings by name. ``unqueued_units``: those that wait in no queue: no quota
     holds them."""
 
@@ -32,7 +32,7 @@ class QueuesAnswer(Page, frozen=True, kw_only=True):
     items: list[QueueShown]
 
 
-class OneQueueAnswer(QueueWhole, Answer, frozen=True, kw_only=True):
+class OneQueueAnswer(QueueWhole, RouteAnswer, frozen=True, kw_only=True):
     """One queue and its units."""
 
 
@@ -47,7 +47,7 @@ class SimulateQuery(Schema, frozen=True, kw_only=True):
     namespace: Annotated[str, msgspec.Meta(max_length=63)] = "default"
 
 
-class SimulateAnswer(Simulated, Answer, frozen=True, kw_only=True):
+class SimulateAnswer(Simulated, RouteAnswer, frozen=True, kw_only=True):
     """When it would start, and whom it would displace, as things stand now: no promise."""
 
 
@@ -81,18 +81,18 @@ async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer
         name = queue_of(desk.core, query.namespace, {})
         if not name:
             text = f"namespace: no Queue has {query.namespace} among its namespaces; name the Queue"
-            raise Refused(text, code="queue_unknown")
+            raise RequestRefused(text, code="queue_unknown")
     if name not in queue_names(desk.core):
         raise _unknown(name)
     least = query.min_count or query.members
     if least > query.members:
         text = f"minCount: {least} of {query.members} members; ask for fewer, or for more members"
-        raise Refused(text, code="invalid_value")
+        raise RequestRefused(text, code="invalid_value")
     try:
         requests = requests_of(query.requests)
     except ValueError as error:
-        raise Refused(str(error), code="invalid_value") from None
-    job = Job(name, query.namespace, query.members, least, requests, query.priority)
+        raise RequestRefused(str(error), code="invalid_value") from None
+    job = SimulatedJob(name, query.namespace, query.members, least, requests, query.priority)
     found, _ = await in_slices(simulated(desk.core, job, desk.clock()), desk.clock)
     return SimulateAnswer(**{name: getattr(found, name) for name in Simulated.__struct_fields__})
 
@@ -104,8 +104,8 @@ def _facts(desk: Desk, name: str) -> QueueFacts:
     return facts
 
 
-def _unknown(name: str) -> Refused:
-    return Refused(f"there is no Queue {name}; list the queues", code="queue_unknown")
+def _unknown(name: str) -> RequestRefused:
+    return RequestRefused(f"there is no Queue {name}; list the queues", code="queue_unknown")
 
 
 ROUTES = (

@@ -9,10 +9,10 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.inspect.reservations import ReservationShown, reservations_shown
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, key_token, token_key
-from shared.runtime.http.routes import SLOW_FRESH_S, Ask, Page, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RoutePage, row
 
 
-class ReservationsAnswer(Page, frozen=True, kw_only=True):
+class ReservationsAnswer(RoutePage, frozen=True, kw_only=True):
     """By namespace and name."""
 
     items: list[ReservationShown]

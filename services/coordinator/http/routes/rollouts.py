@@ -12,13 +12,13 @@ from shared.decide.domain import Domain
 from shared.decide.registry import PolicyRegistry
 from shared.decide.rollout import MOST_PERCENT, Rollout, begin, promoted, taken_back
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Reason, Route, Schema, row
+from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Ask, Because, Reason, Route, RouteAnswer, Schema, row
 from shared.runtime.records.rollouts import change_rollout, read_rollout
 
 PolicyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=PRINTED)]
 
 
-class RolloutAnswer(Answer, frozen=True, kw_only=True):
+class RolloutAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``policy``: of the settings, "" while nobody leads the service. ``stage`` ``none``: nothing is rolled out; the
     rest is then about the last that was. ``ratio``, ``sd``: the candidate's worth by its teacher's over the last
     window. ``forced``: it came to this step without the good windows that it asks for."""

@@ -18,7 +18,7 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.settings import RUNTIME_SETTINGS
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Reason, Schema, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, Reason, RouteAnswer, RoutePage, Schema, row
 from shared.runtime.observe.logging import current_level, set_level
 from shared.runtime.records.settings import change_settings, read_settings, read_settings_history
 from shared.wire.records import RuntimeSettings
@@ -27,7 +27,7 @@ Value = int | float | str
 MOST_VALUES = 64
 
 
-class SettingItem(Answer, frozen=True, kw_only=True):
+class SettingItem(RouteAnswer, frozen=True, kw_only=True):
     """One setting. ``source``: its default, how this process was started, or changed while running. ``minimum`` is out
     of the range itself where ``above`` is true; ``choices`` is empty for numbers."""
 
@@ -43,7 +43,7 @@ class SettingItem(Answer, frozen=True, kw_only=True):
     help: str
 
 
-class SettingsAnswer(Answer, frozen=True, kw_only=True):
+class SettingsAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``number`` grows with each change; 0: nothing was ever changed while running. ``obeyed``: the leader goes by it;
     false after a change that it has not heard of in 2 s, and will."""
 
@@ -52,7 +52,7 @@ class SettingsAnswer(Answer, frozen=True, kw_only=True):
     items: list[SettingItem]
 
 
-class SettingsHistoryAnswer(Page, frozen=True, kw_only=True):
+class SettingsHistoryAnswer(RoutePage, frozen=True, kw_only=True):
     """Newest first; the last 200 are kept. ``values``: all that differed from the start after the change."""
 
     items: list[RuntimeSettings]
@@ -109,7 +109,7 @@ def _answer(desk: Desk, record: RuntimeSettings | None, *, obeyed: bool) -> Sett
     return SettingsAnswer(number=record.number if record is not None else 0, obeyed=obeyed, items=items)
 
 
-class LevelAnswer(Answer, frozen=True, kw_only=True):
+class LevelAnswer(RouteAnswer, frozen=True, kw_only=True):
     """The lowest level that is logged."""
 
     level: str

@@ -13,13 +13,13 @@ import msgspec
 
 from services.coordinator.http.desk import Desk
 from shared.runtime.http.callers import Role
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Reason, Schema, row
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, Reason, RouteAnswer, Schema, row
 from shared.runtime.records.shards import MAX_SHARDS, change_shards, shards_in
 from shared.scheduling.shards import Shards
 from shared.wire.records import ShardsRecord, decode_record
 
 
-class Shard(Answer, frozen=True, kw_only=True):
+class Shard(RouteAnswer, frozen=True, kw_only=True):
     """One of them. ``binder``, ``term``: who leads it, "" and 0 where nobody does; then its nodes get no pods.
     ``nodes``: how many it has."""
 
@@ -29,7 +29,7 @@ class Shard(Answer, frozen=True, kw_only=True):
     nodes: int
 
 
-class ShardsAnswer(Answer, frozen=True, kw_only=True):
+class ShardsAnswer(RouteAnswer, frozen=True, kw_only=True):
     """``generation`` counts the changes, 0: nobody has ever divided the nodes. The rest says who did it last."""
 
     generation: int

@@ -10,13 +10,13 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.inspect.group_explain import GroupExplained, explain_group
 from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_unit, lone_units
-from services.coordinator.inspect.queue_facts import Places
+from services.coordinator.inspect.queue_facts import QueuePlaces
 from services.coordinator.inspect.units import GroupFacts, UnitShown, UnitWhole, shown, whole
-from shared.kube.label_selectors import LabelSelector
+from shared.kube.label_selectors import ParsedSelector
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, Selector, key_token, selector_of, token_key
-from shared.runtime.http.refusals import Refused
-from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
+from shared.runtime.http.refusals import RequestRefused
+from shared.runtime.http.routes import SLOW_FRESH_S, Ask, RouteAnswer, RoutePage, row
 
 MOST_JUDGED = 5000
 """Members that one page looks at: where few units are chosen it ends early."""
@@ -36,13 +36,13 @@ class UnitsQuery(PageQuery, frozen=True, kw_only=True):
     selector: Selector = ""
 
 
-class UnitsAnswer(Page, frozen=True, kw_only=True):
+class UnitsAnswer(RoutePage, frozen=True, kw_only=True):
     """By key. A page may hold fewer than ``limit``, also none, and yet not be the last: ``continue`` tells."""
 
     items: list[UnitShown]
 
 
-class UnitAnswer(UnitWhole, Answer, frozen=True, kw_only=True):
+class UnitAnswer(UnitWhole, RouteAnswer, frozen=True, kw_only=True):
     """One pod group."""
 
 
@@ -64,10 +64,10 @@ async def listed(desk: Desk, ask: Ask[UnitsQuery, Any]) -> UnitsAnswer:
 
 
 def _units(
-    desk: Desk, query: UnitsQuery, selector: LabelSelector | None, after: str
+    desk: Desk, query: UnitsQuery, selector: ParsedSelector | None, after: str
 ) -> Iterator[tuple[str, int, UnitShown | None]]:
     """(key, members looked at, the unit or None where its labels or namespace are not asked for) by key."""
-    core, now, places = desk.core, desk.clock(), Places(desk.core)
+    core, now, places = desk.core, desk.clock(), QueuePlaces(desk.core)
     alone = lone_units(core) if query.source in ("", "pod") else {}
     groups = group_keys(core) if query.source != "pod" else ()
     for key in sorted(found for found in (*alone, *groups) if found > after):
@@ -81,7 +81,7 @@ def _units(
             yield key, max(1, len(facts.members)), shown(facts, now, desk.wall_of)
 
 
-def _selected(facts: GroupFacts, selector: LabelSelector | None) -> bool:
+def _selected(facts: GroupFacts, selector: ParsedSelector | None) -> bool:
     return selector is None or selector.matches(facts.group.labels if facts.group is not None else {})
 
 
@@ -105,7 +105,7 @@ async def one(desk: Desk, ask: Ask[Any, Any]) -> UnitAnswer:
     return UnitAnswer(**{name: getattr(found, name) for name in UnitWhole.__struct_fields__})
 
 
-class UnitExplainedAnswer(GroupExplained, Answer, frozen=True, kw_only=True):
+class UnitExplainedAnswer(GroupExplained, RouteAnswer, frozen=True, kw_only=True):
     """Why a pod group is where it is."""
 
 
@@ -117,9 +117,9 @@ async def explained(desk: Desk, ask: Ask[Any, Any]) -> UnitExplainedAnswer:
     return UnitExplainedAnswer(**{name: getattr(found, name) for name in GroupExplained.__struct_fields__})
 
 
-def _unknown(ask: Ask[Any, Any]) -> Refused:
+def _unknown(ask: Ask[Any, Any]) -> RequestRefused:
     title = f"{ask.path['namespace']}/{ask.path['name']}"
-    return Refused(f"there is no pod group {title}, and no pod names it; list the units", code="unit_unknown")
+    return RequestRefused(f"there is no pod group {title}, and no pod names it; list the units", code="unit_unknown")
 
 
 ROUTES = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.jobs.observation import Decision, Observation
+from shared.jobs.observation import Decision, JobsObservation
 from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Floats, Increments
 from shared.policy.networks import deep_sets_shapes, layer_count
 from shared.policy.weights import WeightsFile, shipped_beside
@@ -79,7 +79,7 @@ class Dl2:
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: JobsObservation) -> Decision:
         """Increments until void, over all jobs that there are."""
         increments = Increments([seen], window=max(len(seen.jobs), 1), types=self._types)
         while increments.active[0]:

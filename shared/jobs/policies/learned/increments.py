@@ -18,7 +18,7 @@ from math import log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.jobs.observation import Decision, Observation
+from shared.jobs.observation import Decision, JobsObservation
 from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
 WORKER, SERVER, BOTH = 0, 1, 2
@@ -41,7 +41,7 @@ Ints = NDArray[np.int64]
 class Increments:
     """One round of several runs. ``types``: models that have an input of their own; of others all are 0."""
 
-    def __init__(self, seen: Sequence[Observation], *, window: int, types: Sequence[str]) -> None:
+    def __init__(self, seen: Sequence[JobsObservation], *, window: int, types: Sequence[str]) -> None:
         shape = (len(seen), window)
         self.window, self.seen, self._types = window, tuple(seen), len(types)
         self.workers, self.servers = np.zeros(shape, int), np.zeros(shape, int)
@@ -139,7 +139,7 @@ Steps = Sequence[tuple[int, int]]
 first worker stands for its minimum."""
 
 
-def steps_of(seen: Observation, wanted: Decision) -> Steps:
+def steps_of(seen: JobsObservation, wanted: Decision) -> Steps:
     """A decision that nobody told the order of: the job with the smallest share goes on first, as DRF gives."""
     counts: dict[int, tuple[int, int]] = {}
     for at, job in enumerate(seen.jobs):
@@ -162,10 +162,10 @@ def steps_of(seen: Observation, wanted: Decision) -> Steps:
     return found
 
 
-class Lesson:
+class TeacherSteps:
     """What a teacher would do next, in whatever state its round is: the first of its steps that is still lacking."""
 
-    def __init__(self, seen: Observation, steps: Steps, window: int) -> None:
+    def __init__(self, seen: JobsObservation, steps: Steps, window: int) -> None:
         kept = [(at, kind) for at, kind in steps if at < window]
         self._void = KINDS * window
         self._jobs = np.array([at for at, _ in kept], int)

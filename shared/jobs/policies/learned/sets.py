@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError
-from shared.jobs.observation import Observation
+from shared.jobs.observation import JobsObservation
 from shared.jobs.policies.goodput import Floats
-from shared.jobs.policies.marginal import Marginal, Worth
+from shared.jobs.policies.marginal import JobWorth, Marginal
 from shared.policy.networks import deep_sets_shapes, layer_count
 from shared.policy.weights import WeightsFile, shipped_beside
 
@@ -44,7 +44,7 @@ def shapes_of(hidden: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     return deep_sets_shapes([len(FEATURES), *hidden, OUTPUTS])
 
 
-def features(seen: Observation, work_s: Floats, soonest_s: Floats) -> Floats:
+def features(seen: JobsObservation, work_s: Floats, soonest_s: Floats) -> Floats:
     """float64 [jobs, len(FEATURES)]: see there. ``work_s``, ``soonest_s``: float64 [jobs], seconds, finite."""
     gpus = max(sum(node.gpus for node in seen.nodes), 1)
     crowd = np.log(max(len(seen.jobs), 1) / gpus) / 3.0
@@ -87,11 +87,11 @@ class Sets(Marginal):
         if found != shapes_of(hidden):
             raise ConfigError(f"weights of {file.title}: arrays {found} are no network over jobs; train again")
 
-    def worth(self, seen: Observation, work_s: Floats, soonest_s: Floats) -> Worth:
+    def worth(self, seen: JobsObservation, work_s: Floats, soonest_s: Floats) -> JobWorth:
         """By the network."""
         if not seen.jobs:
-            return Worth(np.zeros(0), np.zeros(0), np.zeros(0))
+            return JobWorth(np.zeros(0), np.zeros(0), np.zeros(0))
         known = np.isfinite(work_s)
         x = features(seen, np.where(known, work_s, HOUR_S), np.where(known, soonest_s, HOUR_S))
         weights, offsets, restarts = np.exp(answer(self._arrays, x, self._layers)).T
-        return Worth(np.where(known, weights, np.inf), OFFSET_S * offsets, RESTARTS * restarts)
+        return JobWorth(np.where(known, weights, np.inf), OFFSET_S * offsets, RESTARTS * restarts)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import heapq
 from fractions import Fraction
 
-from shared.scheduling.queues.nodes import Line, lines_of
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import QueueLine, lines_of
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.owed import Key, excess
 from shared.scheduling.queues.reclaim.search import CHOSEN, Reclaim, Work, pods_of, put_back
 from shared.scheduling.queues.reclaim.victims import WEIGHED, Item, Stack, Stock
@@ -22,7 +22,7 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
         return Reclaim(reason=f"queue {name}: spec.reclaim is off")
     if all(node.used.get(resource, 0) <= limit.amount for resource, limit in node.limits.items()):
         return Reclaim(reason=f"queue {name} is within its limits", fits=True)
-    outlook = Outlook(tree, coming=False)
+    outlook = QueueOutlook(tree, coming=False)
 
     def too_much() -> list[str]:
         return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
@@ -32,13 +32,13 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
     initial = {line: excess(outlook, line, over) for line in lines}
     tie = {line: number for number, line in enumerate(sorted(lines, key=lambda line: line.name, reverse=True))}
 
-    def key(line: Line) -> Key:
+    def key(line: QueueLine) -> Key:
         beyond = excess(outlook, line, over)
         return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
 
     heap = [(key(line), line) for line in lines]
     heapq.heapify(heap)
-    stacks: dict[Line, Stack] = {}
+    stacks: dict[QueueLine, Stack] = {}
     while over and heap:
         known, line = heap[0]
         if (owes := key(line)) != known:

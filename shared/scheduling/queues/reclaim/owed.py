@@ -19,8 +19,8 @@ from fractions import Fraction
 from msgspec import Struct
 
 from shared.model.queue import ReclaimUpTo
-from shared.scheduling.queues.nodes import Blocked, Contender, Line, Node, Waiting, lines_of
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Blocked, Contender, QueueLine, QueueNode, WaitingUnit, lines_of
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.victims import WEIGHED, Item, Stack, Stock
 
 
@@ -33,7 +33,7 @@ class _Sides(Struct, frozen=True):
     above: int
 
     @classmethod
-    def of(cls, line: Line, chain: Sequence[Node]) -> _Sides:
+    def of(cls, line: QueueLine, chain: Sequence[QueueNode]) -> _Sides:
         theirs: list[Contender] = [line]
         node = line.parent
         while node is not None and node not in chain:
@@ -60,7 +60,7 @@ class OwedRules:
     """Who owes the unit what, as the outlook says it now. ``blocked``: the limit that holds it back; None: it is asked
     for all that the unit asks for, in the whole cluster."""
 
-    def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> None:
+    def __init__(self, outlook: QueueOutlook, unit: WaitingUnit, blocked: Blocked | None) -> None:
         self._outlook = outlook
         self._asked = dict(unit.amounts)
         self._chain = _chain(unit.line)
@@ -69,7 +69,7 @@ class OwedRules:
         self.top = blocked.node if blocked is not None else self._chain[-1]
         self.fair = self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
 
-    def sides(self, line: Line) -> _Sides:
+    def sides(self, line: QueueLine) -> _Sides:
         """The line, as it stands to the unit."""
         return _Sides.of(line, self._chain)
 
@@ -117,10 +117,10 @@ class OwedRules:
         return self._outlook.share(sides.ours[-1] if sides.ours else self._home.own, plus=self._asked)
 
 
-def givers(outlook: Outlook, unit: Waiting) -> Generator[int, None, list[Line]]:
+def givers(outlook: QueueOutlook, unit: WaitingUnit) -> Generator[int, None, list[QueueLine]]:
     """Lines of which a pod may be owed to the unit, at once or when others have given; none where nobody would give
     first."""
-    rules, found, begins = OwedRules(outlook, unit, None), list[Line](), False
+    rules, found, begins = OwedRules(outlook, unit, None), list[QueueLine](), False
     for number, line in enumerate(lines_of(rules.top), 1):
         if line.charges and line is not unit.line and rules.may_come_to_owe(sides := rules.sides(line)):
             found.append(line)
@@ -133,7 +133,7 @@ def givers(outlook: Outlook, unit: Waiting) -> Generator[int, None, list[Line]]:
 class Others:
     """Who borrowed gives back, by one rule after the other."""
 
-    def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None, stock: Stock) -> None:
+    def __init__(self, outlook: QueueOutlook, unit: WaitingUnit, blocked: Blocked | None, stock: Stock) -> None:
         self._outlook = outlook
         self._stock = stock
         self._rules = rules = OwedRules(outlook, unit, blocked)
@@ -143,8 +143,8 @@ class Others:
         self._initial = {line: self._excess(line) for line in self._sides}
         last = sorted(self._sides, key=lambda line: line.name, reverse=True)
         self._tie = {line: number for number, line in enumerate(last)}
-        self._stacks: dict[Line, Stack] = {}
-        self._beyond: dict[int, list[Line]] = {}
+        self._stacks: dict[QueueLine, Stack] = {}
+        self._beyond: dict[int, list[QueueLine]] = {}
 
     def choices(self) -> Iterator[Item | int]:
         """Victims in order, each left out before the next is chosen; between them the work of putting pods in order."""
@@ -165,7 +165,7 @@ class Others:
         heapq.heapify(heap)
         for stack in self._stacks.values():
             stack.anew()
-        refused = set[Line]()
+        refused = set[QueueLine]()
         while heap:
             known, line = heap[0]
             key = self._key(line, proportional=proportional)
@@ -190,13 +190,13 @@ class Others:
                     refused.discard(one)
                     heapq.heappush(heap, (self._key(one, proportional=proportional), one))
 
-    def _further(self, above: int) -> list[Line]:
+    def _further(self, above: int) -> list[QueueLine]:
         """Lines that have less in common with ours than one that is so far above."""
         if (found := self._beyond.get(above)) is None:
             found = self._beyond[above] = [line for line, sides in self._sides.items() if sides.above > above]
         return found
 
-    def _first(self, line: Line, sides: _Sides, test: _Test) -> Generator[int, None, Item | None]:
+    def _first(self, line: QueueLine, sides: _Sides, test: _Test) -> Generator[int, None, Item | None]:
         """What goes first of what the rule lets go: who frees nothing that is short, or too much, is passed over."""
         if (stack := self._stacks.get(line)) is None:
             yield from self._stock.weigh(line)
@@ -212,17 +212,17 @@ class Others:
             yield WEIGHED * len(item.pods)
         return item
 
-    def _key(self, line: Line, *, proportional: bool) -> Key:
+    def _key(self, line: QueueLine, *, proportional: bool) -> Key:
         """Smaller gives first: in proportion to what was borrowed, then the worst offender."""
         initial = self._initial[line]
         left = self._excess(line) / initial if proportional and initial else Fraction(0)
         return -left, -self._outlook.share(self._sides[line].theirs[-1]), self._tie[line]
 
-    def _excess(self, line: Line) -> Fraction:
+    def _excess(self, line: QueueLine) -> Fraction:
         return excess(self._outlook, line, self._rules.short)
 
 
-def _chain(line: Line) -> list[Node]:
+def _chain(line: QueueLine) -> list[QueueNode]:
     found, node = [], line.parent
     while node is not None:
         found.append(node)
@@ -230,7 +230,7 @@ def _chain(line: Line) -> list[Node]:
     return found
 
 
-def excess(outlook: Outlook, line: Line, short: Iterable[str]) -> Fraction:
+def excess(outlook: QueueOutlook, line: QueueLine, short: Iterable[str]) -> Fraction:
     """What a line's queue uses beyond its guarantee of the resources that are short, over what there is."""
     node, capacity = line.parent, outlook.tree.capacity
     assert node is not None

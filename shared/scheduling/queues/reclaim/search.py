@@ -3,9 +3,9 @@
 Whoever owes it gives, in the order of ``owed.py``; within a queue in that of ``victims.py``. Victims that turn out to
 be needless are put back.
 
-Victims are chosen by the queues' sums alone; nodes are asked (``Room``) about the first of them, then about twice as
-many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was), between which the
-cluster goes on: what was chosen over some turns is asked once more of the moment (``still_owed``).
+Victims are chosen by the queues' sums alone; nodes are asked (``ReclaimRoom``) about the first of them, then about
+twice as many, and about halves between, so rarely. Work comes in parts (``search`` yields what each was), between which
+the cluster goes on: what was chosen over some turns is asked once more of the moment (``still_owed``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Waiting
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, QueueLine, QueueNode, WaitingUnit
+from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.owed import Others
 from shared.scheduling.queues.reclaim.victims import Item, Stock, may_leave, whole
 from shared.scheduling.queues.tree import QueueTree
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Work = Generator[int, None, T]
 
 
-class Room(Protocol):
+class ReclaimRoom(Protocol):
     """What the nodes say. ``work``: nodes looked at so far."""
 
     work: int
@@ -58,10 +58,10 @@ class Reclaim(Struct, frozen=True):
 
 def reclaim(
     tree: QueueTree,
-    unit: Waiting,
+    unit: WaitingUnit,
     now: float, *,
     waited_s: float,
-    room: Room | None = None,
+    room: ReclaimRoom | None = None,
     blocked: Blocked | None = None,
     stock: Stock | None = None,
 ) -> Reclaim:  # fmt: skip
@@ -71,10 +71,10 @@ def reclaim(
 
 def search(
     tree: QueueTree,
-    unit: Waiting,
+    unit: WaitingUnit,
     now: float, *,
     waited_s: float,
-    room: Room | None = None,
+    room: ReclaimRoom | None = None,
     blocked: Blocked | None = None,
     stock: Stock | None = None,
     gone: Iterable[Charge] = (),
@@ -97,7 +97,7 @@ def search(
     if waited_s < queue.reclaim_after_s and not within:
         return Reclaim(reason=f"queue {home.name}: reclaims after {queue.reclaim_after_s:g} s")
 
-    outlook = Outlook(tree)
+    outlook = QueueOutlook(tree)
     for pod in gone:
         if pod.line is not None and not pod.leaving:
             outlook.shift(pod.line, dict(pod.amounts), 1)
@@ -120,7 +120,7 @@ def search(
     return Reclaim(tuple(pods_of(needed)))
 
 
-def _owed_in_turn(outlook: Outlook, others: Others, chosen: Iterable[Item]) -> Work[bool]:
+def _owed_in_turn(outlook: QueueOutlook, others: Others, chosen: Iterable[Item]) -> Work[bool]:
     """Whether each is owed when it goes, in some order, though some were put back that went before. The outlook is left
     as it was where so."""
     left = list(chosen)
@@ -140,12 +140,16 @@ def _owed_in_turn(outlook: Outlook, others: Others, chosen: Iterable[Item]) -> W
     return True
 
 
-def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
+def _admits(outlook: QueueOutlook, unit: WaitingUnit, blocked: Blocked | None) -> bool:
     return blocked is None or outlook.admits(unit.line, unit.amounts)
 
 
 def _enough(
-    outlook: Outlook, unit: Waiting, blocked: Blocked | None, choices: Iterator[Item | int], room: Room | None
+    outlook: QueueOutlook,
+    unit: WaitingUnit,
+    blocked: Blocked | None,
+    choices: Iterator[Item | int],
+    room: ReclaimRoom | None,
 ) -> Work[list[Item]]:
     """As few of the choices, from the first on, as make room; empty where all of them do not."""
     chosen: list[Item] = []
@@ -192,7 +196,7 @@ def pods_of(items: Iterable[Item]) -> list[Charge]:
 
 
 def put_back(
-    outlook: Outlook, chosen: list[Item], goes_without: Callable[[Item], bool], room: Room | None = None
+    outlook: QueueOutlook, chosen: list[Item], goes_without: Callable[[Item], bool], room: ReclaimRoom | None = None
 ) -> Work[list[Item]]:
     """Whoever is not needed stays, the last first; what a gang that is broken could spare goes with it. Returns the
     others."""
@@ -213,23 +217,23 @@ def put_back(
     return [item for item in chosen if item not in stay]
 
 
-def by_own_pods(unit: Waiting, blocked: Blocked) -> bool:
+def by_own_pods(unit: WaitingUnit, blocked: Blocked) -> bool:
     """Whether it is pods of the unit's own queue that fill the limit, which is its own."""
     home = unit.line.parent
     return home is not None and _within(home, blocked)
 
 
-def _within(home: Node, blocked: Blocked | None) -> bool:
+def _within(home: QueueNode, blocked: Blocked | None) -> bool:
     """Whether it is the queue's own pods that fill its limit."""
     return blocked is not None and blocked.node is home and not _by_others(home, blocked)
 
 
-def _by_others(home: Node, blocked: Blocked) -> bool:
+def _by_others(home: QueueNode, blocked: Blocked) -> bool:
     """Whether queues below, not the queue's own pods, fill its limit."""
     return bool(home.children) and home.own.used.get(blocked.resource, 0) < home.used.get(blocked.resource, 0)
 
 
-def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[Item | int]:
+def _own(outlook: QueueOutlook, unit: WaitingUnit, home: QueueNode, stock: Stock) -> Iterator[Item | int]:
     """Pods of lower priority in the same queue make room."""
     yield from stock.weigh(home.own)
     stack = stock.of(home.own)
@@ -242,7 +246,7 @@ def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[
 
 def still_owed(
     tree: QueueTree,
-    unit: Waiting,
+    unit: WaitingUnit,
     victims: Sequence[Charge],
     blocked: Blocked | None = None,
     *,
@@ -255,9 +259,11 @@ def still_owed(
     assert home is not None
     if not may_leave(tree.charges, victims) or not whole(tree, victims):
         return False
-    kinds: Counter[tuple[Line, Amounts]] = Counter((pod.line, pod.amounts) for pod in victims if pod.line is not None)
+    kinds: Counter[tuple[QueueLine, Amounts]] = Counter(
+        (pod.line, pod.amounts) for pod in victims if pod.line is not None
+    )
     one_of = {(pod.line, pod.amounts): pod for pod in victims}
-    outlook = Outlook(tree)
+    outlook = QueueOutlook(tree)
     for (line, amounts), count in kinds.items():
         outlook.shift(line, {name: count * amount for name, amount in amounts}, 1)
     if not _admits(outlook, unit, blocked):

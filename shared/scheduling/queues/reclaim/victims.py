@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from shared.scheduling.queues.nodes import Charge, Line
+from shared.scheduling.queues.nodes import Charge, QueueLine
 from shared.scheduling.queues.tree import QueueTree
 
 Rank = tuple[int, bool, float, str]
@@ -38,7 +38,7 @@ WEIGHED = 3
 class Item:
     """What goes at once: one pod, or (``breaks``) what is left of a gang."""
 
-    line: Line
+    line: QueueLine
     pods: tuple[Charge, ...]
     amounts: Mapping[str, int]
     breaks: bool
@@ -68,25 +68,25 @@ class Stock:
         self.weighed = 0
         self._but = but
         self._protect = protect
-        self._known: dict[Line, list[Heap]] = {}
-        self._helpful: dict[Line, dict[str, Charge]] | None = None
+        self._known: dict[QueueLine, list[Heap]] = {}
+        self._helpful: dict[QueueLine, dict[str, Charge]] | None = None
         if among is not None:
             self._helpful = {}
             for uid in among:
                 if (pod := tree.charges.get(uid)) is not None and pod.line is not None:
                     self._helpful.setdefault(pod.line, {})[uid] = pod
 
-    def of(self, line: Line) -> Stack:
+    def of(self, line: QueueLine) -> Stack:
         """Those of one line, to be taken one after the other."""
         for _ in self.weigh(line):
             pass
         return Stack(self.tree, line, self._known[line])
 
-    def may_give(self, line: Line) -> bool:
+    def may_give(self, line: QueueLine) -> bool:
         """Whether any pod of the line would help."""
         return bool(line.charges) if self._helpful is None else line in self._helpful
 
-    def weigh(self, line: Line) -> Iterator[int]:
+    def weigh(self, line: QueueLine) -> Iterator[int]:
         """Put those of one line in order, if they are not yet; yields what each part of the work was."""
         if line in self._known:
             return
@@ -113,7 +113,7 @@ class Stock:
         heapq.heapify(broken)
         self._known[line] = [*heaps, broken]
 
-    def _of_gang(self, unit: str, line: Line, began_by: float) -> Heap:
+    def _of_gang(self, unit: str, line: QueueLine, began_by: float) -> Heap:
         """What it can spare, one by one, and the rest together: where a pod of that stays, none of it goes."""
         pods = [pod for pod in self.tree.members.get(unit, {}).values() if pod.line is line and not pod.leaving]
         pods.sort(key=lambda pod: (-(pod.since if pod.since is not None else self.now), pod.uid))
@@ -139,7 +139,7 @@ class Stock:
 class Stack:
     """What of one line has not been taken yet."""
 
-    def __init__(self, tree: QueueTree, line: Line, heaps: Iterable[Heap]) -> None:
+    def __init__(self, tree: QueueTree, line: QueueLine, heaps: Iterable[Heap]) -> None:
         self._charges = tree.charges
         self._line = line
         self._ranked = heapq.merge(*map(_in_order, heaps))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lab.algorithms.descent import TrainingDiverged
-from lab.algorithms.dqn import DqnLearner, DqnSettings, bootstrap_value, epsilon_greedy
+from lab.algorithms.dqn import DqnLearner, DqnLearnerSettings, bootstrap_value, epsilon_greedy
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from lab.learner.training.dqn_run import LinearSchedule
 from shared.errors import ConfigError
@@ -95,7 +95,7 @@ def test_double_dqn_values_the_online_choice_by_the_target_network():
 
 
 def test_terminal_transitions_learn_the_reward_alone():
-    learner = DqnLearner(Linear(), DqnSettings(learning_rate=0.02, target_period=10))
+    learner = DqnLearner(Linear(), DqnLearnerSettings(learning_rate=0.02, target_period=10))
     data = batch(1)
     data["discount_t"][:] = 0
     data["r_t"][:] = 0.25
@@ -105,7 +105,7 @@ def test_terminal_transitions_learn_the_reward_alone():
 
 
 def test_the_target_network_changes_only_each_period():
-    learner = DqnLearner(Linear(), DqnSettings(target_period=3))
+    learner = DqnLearner(Linear(), DqnLearnerSettings(target_period=3))
     before = learner.target.state_dict()["layer.weight"].clone()
     for count in range(1, 4):
         learner.update(batch(count))
@@ -114,7 +114,7 @@ def test_the_target_network_changes_only_each_period():
 
 
 def test_a_loss_that_is_not_finite_stops_the_run():
-    learner = DqnLearner(Linear(), DqnSettings())
+    learner = DqnLearner(Linear(), DqnLearnerSettings())
     data = batch(1)
     data["r_t"][0] = np.nan
     with pytest.raises(TrainingDiverged, match="learning_rate"):
@@ -123,7 +123,7 @@ def test_a_loss_that_is_not_finite_stops_the_run():
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path):
-    whole, first = (DqnLearner(Linear(seed=3), DqnSettings(target_period=4)) for _ in range(2))
+    whole, first = (DqnLearner(Linear(seed=3), DqnLearnerSettings(target_period=4)) for _ in range(2))
     for step in range(10):
         whole.update(batch(step))
     for step in range(5):
@@ -132,7 +132,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path):
     state = {"learner": first.get_state(), "draw": np.arange(3), "rng": np.random.default_rng(4).bit_generator.state}
     save_checkpoint(tmp_path / "run.ckpt", state, digest=digest)
     saved = load_checkpoint(tmp_path / "run.ckpt", digest=digest)
-    resumed = DqnLearner(Linear(seed=8), DqnSettings(target_period=4))
+    resumed = DqnLearner(Linear(seed=8), DqnLearnerSettings(target_period=4))
     resumed.set_state(saved["learner"])
     for step in range(5, 10):
         resumed.update(batch(step))

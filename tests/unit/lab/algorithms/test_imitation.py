@@ -8,7 +8,7 @@ import torch
 
 from lab.algorithms.descent import TrainingDiverged
 from lab.algorithms.imitation import ImitationSettings, imitate, spelled
-from lab.evaluation.decisions import Decisions
+from lab.evaluation.decisions import RecordedDecisions
 from lab.learner.deepsets.network import DeepSetsQ
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import DeepSetsRun
@@ -20,14 +20,14 @@ from twin.model.capture import encode
 torch.set_num_threads(1)
 
 
-def least_of(count: int, seed: int) -> Decisions:
+def least_of(count: int, seed: int) -> RecordedDecisions:
     """The teacher takes the candidate whose first feature is least; 2 to 6 candidates."""
     rng = np.random.default_rng(seed)
     features = rng.random((count, 6, 3)).astype(np.float32)
     present = np.arange(6) < rng.integers(2, 7, count)[:, None]
     target = np.zeros((count, 6), np.float32)
     target[np.arange(count), np.where(present, features[:, :, 0], 9).argmin(axis=1)] = 1.0
-    return Decisions(features, present, target)
+    return RecordedDecisions(features, present, target)
 
 
 def test_network_learns_to_choose_as_the_teacher_does() -> None:
@@ -52,7 +52,7 @@ def test_agreement_is_measured_on_what_was_held_back() -> None:
 
 def test_what_is_not_there_is_never_chosen_nor_learned_from() -> None:
     decisions = least_of(100, 4)
-    spoiled = Decisions(decisions.features.copy(), decisions.present, decisions.target)
+    spoiled = RecordedDecisions(decisions.features.copy(), decisions.present, decisions.target)
     spoiled.features[~decisions.present] = 100.0
     ends = [
         list(imitate(DeepSetsQ((3, 8, 1), seed=1), one, ImitationSettings(epochs=2), np.random.default_rng(1)))[-1]

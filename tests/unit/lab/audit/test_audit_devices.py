@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.devices import MARK, PROTECTION, Devices
+from lab.audit.devices import MARK, PROTECTION, DevicesAudit
 from lab.audit.rules import node_facts
 from tests.unit.lab.audit.audit_history import History
 
@@ -26,7 +26,7 @@ def claim(device: str = "d0", user: str = "u", node: str = "n1", **result: Any) 
 
 
 def told(**claims: Json) -> str:
-    devices = Devices()
+    devices = DevicesAudit()
     for name, one in claims.items():
         devices.change(f"default/{name}", one)
     return devices.refusal(POD, NODE)
@@ -66,7 +66,7 @@ def test_devices_that_are_shared_or_looked_at_may_be_in_two_claims() -> None:
     ],
 )
 def test_a_claim_that_is_reserved_for_the_pods_group_is_its_own(group: str, user: Json, wrong: str) -> None:
-    one, devices = claim(), Devices()
+    one, devices = claim(), DevicesAudit()
     one["status"]["reservedFor"] = [user]
     devices.change("default/c", one)
     pod = {**POD, "spec": {**POD["spec"], "schedulingGroup": {"podGroupName": group} if group else None}}
@@ -76,7 +76,7 @@ def test_a_claim_that_is_reserved_for_the_pods_group_is_its_own(group: str, user
 
 
 def test_a_device_is_free_when_its_claim_has_it_no_more() -> None:
-    devices = Devices()
+    devices = DevicesAudit()
     devices.change("default/b", claim(user="v"))
     devices.change("default/b", {"status": {}})
     devices.change("default/c", claim())
@@ -84,7 +84,7 @@ def test_a_device_is_free_when_its_claim_has_it_no_more() -> None:
 
 
 def test_a_claim_of_a_template_is_the_one_that_the_pods_status_names() -> None:
-    devices = Devices()
+    devices = DevicesAudit()
     pod = {**POD, "spec": {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}}
     assert devices.refusal(pod, NODE) == "its claim of a template does not exist"
     devices.change("default/made", claim())
@@ -95,7 +95,7 @@ def test_a_claim_of_a_template_is_the_one_that_the_pods_status_names() -> None:
 
 def test_the_claim_for_extended_resources_is_held_to_the_same() -> None:
     pod = {"metadata": POD["metadata"], "status": {"extendedResourceClaimStatus": {"resourceClaimName": "made"}}}
-    devices = Devices()
+    devices = DevicesAudit()
     assert devices.refusal(pod, NODE) == "its claim default/made does not exist"
     devices.change("default/made", claim())
     assert devices.refusal(pod, NODE) == ""
@@ -113,7 +113,7 @@ def written(user: str = "u", *, finalizer: bool = True, by_us: bool = True, **gi
 
 
 def left(uses: bool = False, **claims: Json) -> list[str]:
-    devices = Devices()
+    devices = DevicesAudit()
     for name, one in claims.items():
         devices.change(f"default/{name}", one)
     return list(devices.leaked(lambda _: uses, lambda _: True))
@@ -161,7 +161,7 @@ def test_what_a_pod_group_has_is_leaked_once_the_group_and_its_pods_are_gone() -
 def test_a_claim_that_waits_for_its_driver_is_not_leaked_while_its_pod_waits() -> None:
     waits = written(bindingConditions=["Attached"])
     assert left(c=waits) == []
-    devices = Devices()
+    devices = DevicesAudit()
     devices.change("default/c", waits)
     assert len(list(devices.leaked(lambda _: False, lambda _: False))) == 1
 
@@ -177,7 +177,7 @@ def test_a_claim_that_is_reserved_for_a_pod_that_nobody_binds_is_leaked() -> Non
 
 
 def test_a_device_of_two_claims_is_named_with_both() -> None:
-    devices = Devices()
+    devices = DevicesAudit()
     devices.change("default/c", claim())
     devices.change("default/b", claim(user="v"))
     devices.change("default/a", claim("d1"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab.audit.audit import AuditReport, audit
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 
 NODE = {
     "metadata": {"name": "n1", "uid": "node"},
@@ -18,7 +18,7 @@ class Kept:
     """One node, one Reservation of two cores on it for the Deployment ``web``, and what pods do."""
 
     def __init__(self, **spec: Any) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.put("create", "Node", NODE, "")
         owners = [{"controller": {"kind": "Deployment", "name": "web"}}]
         self.reservation = {
@@ -31,7 +31,7 @@ class Kept:
     def put(self, verb: str, kind: str, item: dict[str, Any], namespace: str = "shop") -> None:
         meta, rv = item["metadata"], len(self.entries) + 1
         self.entries.append(
-            Entry(rv, 100.0 * rv, verb, kind, namespace, meta["name"], "mesh", item, "")
+            LogEntry(rv, 100.0 * rv, verb, kind, namespace, meta["name"], "mesh", item, "")
         )  # fmt: skip
 
     def pod(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.audit.loans import Loans
+from lab.audit.loans import LoansAudit
 from tests.unit.lab.audit.audit_history import History
 
 NODE = {"cpu": "10", "memory": "100Gi", "pods": "99"}
@@ -68,7 +68,7 @@ def test_another_machine_of_the_name_begins_anew() -> None:
 
 
 def test_without_the_check_a_lost_value_goes_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loans, "change", lambda *_: iter(()))
+    monkeypatch.setattr(LoansAudit, "change", lambda *_: iter(()))
     assert history().lend(THEIRS, batch_cpu="3000").lend(OURS, batch_cpu="10").report().ok
 
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from lab.audit.log import read_entries
-from lab.audit.timeline import Timeline
+from lab.audit.timeline import UtilisationTimeline
 from tests.unit.lab.audit.audit_history import History
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile
 
 
 def picture_of(history: History, *, speed: float = 1.0, columns: int = 100):
-    timeline = Timeline(speed=speed)
+    timeline = UtilisationTimeline(speed=speed)
     for entry in read_entries(history.lines, "a"):
         timeline.feed(entry)
     return timeline.picture(columns)
 
 
-def used_pod(history: History, name: str, usage: Usage, duration_s: float) -> History:
+def used_pod(history: History, name: str, usage: UsageNow, duration_s: float) -> History:
     history.pod(name)
-    annotations = {USAGE_ANNOTATION: Profile(((0, usage),), duration_s).to_json()}
+    annotations = {USAGE_ANNOTATION: UsageProfile(((0, usage),), duration_s).to_json()}
     history.objects["Pod", name]["metadata"]["annotations"] = annotations
     return history.bind(name)
 
 
 def test_a_pod_with_a_profile_counts_by_its_use_while_it_runs():
-    history = used_pod(History().node("n1"), "a", Usage(cpu_millis=500), 100)
+    history = used_pod(History().node("n1"), "a", UsageNow(cpu_millis=500), 100)
     history.wait(5).phase("a", "Running").wait(5).phase("a", "Succeeded").wait(5).unschedulable("a")
     picture = picture_of(history)
     assert picture is not None
@@ -36,7 +36,9 @@ def test_a_pod_with_a_profile_counts_by_its_use_while_it_runs():
 
 
 def test_a_profile_s_steps_pass_at_the_run_s_speed():
-    history = used_pod(History().node("n1"), "a", Usage(cpu_millis=500), 50).phase("a", "Running").wait(10).pod("late")
+    history = (
+        used_pod(History().node("n1"), "a", UsageNow(cpu_millis=500), 50).phase("a", "Running").wait(10).pod("late")
+    )
     picture = picture_of(history, speed=10.0)
     assert picture is not None
     assert picture.values["n1"][25] == pytest.approx(0.5)

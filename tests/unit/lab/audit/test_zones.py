@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from lab.audit.zones import Zones, refused
+from lab.audit.zones import ZonesAudit, refused
 
 Json = dict[str, Any]
 
 
-def zones(*cpus: str) -> Zones:
-    found = Zones()
+def zones(*cpus: str) -> ZonesAudit:
+    found = ZonesAudit()
     amounts = [[{"name": "cpu", "available": cpu}, {"name": "memory", "available": "8Gi"}] for cpu in cpus]
     there = [{"name": f"node-{number}", "type": "Node", "resources": one} for number, one in enumerate(amounts)]
     found.change("n", {"zones": there})
@@ -63,7 +63,7 @@ def test_a_refusal_is_known_by_its_reason(status: Json, told: bool) -> None:
     assert refused({"status": status}) is told
 
 
-def katalyst(*held: list[str]) -> Zones:
+def katalyst(*held: list[str]) -> ZonesAudit:
     """Zones of 8 CPUs; in each what pods have."""
     amounts = {"allocatable": {"cpu": "8", "memory": "8Gi"}}
     numa = [

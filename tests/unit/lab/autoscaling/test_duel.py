@@ -7,7 +7,7 @@ import pytest
 from lab.autoscaling.duel import Duel, happening
 from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.policies import make
-from lab.worlds.services.disturbances import Event, Kind
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
 from lab.worlds.services.topology import default_topology
 
 SETUP = Setup(default_topology(), "mixed", 1.0, seconds=400)
@@ -36,9 +36,9 @@ def test_a_role_is_shown_with_its_reason_where_the_policy_has_roles():
 
 def test_what_happens_is_told_once_while_it_lasts():
     events = (
-        Event(Kind.SURGE, 10, 20, 1.0, "a"),
-        Event(Kind.SURGE, 15, 30, 2.0, "a"),
-        Event(Kind.FAILURES, 15, 99, 0.1),
+        Disturbance(DisturbanceKind.SURGE, 10, 20, 1.0, "a"),
+        Disturbance(DisturbanceKind.SURGE, 15, 30, 2.0, "a"),
+        Disturbance(DisturbanceKind.FAILURES, 15, 99, 0.1),
     )
     assert happening(events, 5) == []
     assert happening(events, 17) == ["surge at a", "failed replicas"]

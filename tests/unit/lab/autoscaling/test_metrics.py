@@ -7,9 +7,9 @@ import math
 import pytest
 
 from lab.autoscaling.metrics import METRICS, Scaling, figures
-from lab.worlds.services.disturbances import Event, Kind
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
 from lab.worlds.services.topology import default_topology
-from lab.worlds.services.world import Seconds
+from lab.worlds.services.world import WorldSeconds
 
 
 def seconds(answered, *, offered=100.0, **more):
@@ -25,7 +25,7 @@ def seconds(answered, *, offered=100.0, **more):
         "pods": [10] * count,
         "failed_pods": [0.0] * count,
     }
-    return Seconds(**{**parts, **more})
+    return WorldSeconds(**{**parts, **more})
 
 
 def found(answered, events=(), scalings=(), **more):
@@ -52,14 +52,17 @@ def test_replica_hours_count_pods_on_nodes():
 
 
 def test_recovery_is_from_the_onset_to_the_end_of_the_bad_stretch():
-    surge = Event(Kind.SURGE, 20, 60, 1.0, "a")
+    surge = Disturbance(DisturbanceKind.SURGE, 20, 60, 1.0, "a")
     one = found([100.0] * 25 + [10.0] * 20 + [100.0] * 55, [surge])
     # bad from second 26 on (the last ten seconds hold a tenth of failures), until nine of the last ten are good again
     assert one["recovery_s"] == pytest.approx(34.0, abs=1.0)
 
 
 def test_a_surge_that_nobody_notices_takes_no_recovery_and_one_without_end_lasts_to_the_next():
-    surges = [Event(Kind.SURGE, 20, 30, 1.0, "a"), Event(Kind.SURGE, 60, 70, 1.0, "a")]
+    surges = [
+        Disturbance(DisturbanceKind.SURGE, 20, 30, 1.0, "a"),
+        Disturbance(DisturbanceKind.SURGE, 60, 70, 1.0, "a"),
+    ]
     assert found([100.0] * 100, surges)["recovery_s"] == 0.0
     assert found([100.0] * 20 + [0.0] * 80, surges)["recovery_s"] == pytest.approx(40.0)
     assert math.isnan(found([100.0] * 100)["recovery_s"])

@@ -10,13 +10,13 @@ import pytest
 from lab.autoscaling.calibration import calibrate
 from lab.autoscaling.episode import ATTACKER, STEPS_HEADER, Setup, StepsFile, play
 from lab.autoscaling.policies import make, names
-from lab.autoscaling.suite import TOPOLOGY, TRACE, Experiment, experiments, run_suite
+from lab.autoscaling.suite import TOPOLOGY, TRACE, ScalingExperiment, experiments, run_suite
 from lab.suites.suites import SuiteInput
 from lab.worlds.services.scenarios import SCENARIOS, calibration
 from lab.worlds.services.topology import default_topology
 from shared.errors import ConfigError
 
-SHORT = [Experiment("mixed", "mixed", 1.0)]
+SHORT = [ScalingExperiment("mixed", "mixed", 1.0)]
 TINY = """
 nodes: [{name: n, cpu: "4", memory: 8Gi}]
 entries: {web: 1}
@@ -74,7 +74,7 @@ def test_a_trace_and_a_topology_of_ones_own_are_played_calm_and_mixed():
 
 
 def test_what_many_agents_gain_over_one_is_a_goal_where_both_are_played():
-    planned, seeds = [Experiment("mixed", "mixed", 1.0)], (100,)
+    planned, seeds = [ScalingExperiment("mixed", "mixed", 1.0)], (100,)
     both = run_suite(SuiteInput(seeds, "c", ("karma", "karma-single", "dqn")), planned=planned, seconds=300)
     (goal,) = [goal for goal in both.goals if "single" in goal.goal]
     success = {name: metrics["mixed/success"].mean for name, metrics in both.policies.items()}

@@ -28,7 +28,7 @@ def nodes(count: int, *, cpu: int = 100, devices: int = 1) -> GpuNodes:
     return GpuNodes(tuple(f"n{index}" for index in range(count)), empty_states(table), {"T4": 0})
 
 
-def bound(where: GpuNodes, pods: GpuPods, seed: int = 42, *, patterned: bool = True) -> module.Bound:
+def bound(where: GpuNodes, pods: GpuPods, seed: int = 42, *, patterned: bool = True) -> module.GpuBound:
     return gpu_bound(GpuProgramme(where, pods.classes, patterned=patterned), pods, seed)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from lab.bounds.moves_bound import fewest_nodes, least_fragment
 from shared.model.gpu import GpuRequest
-from shared.policy.frag.fragmentation import Demand, Meeting, typical_demand
+from shared.policy.frag.fragmentation import Meeting, TypicalDemand, typical_demand
 from shared.policy.rehearsal.submission import empty_states
 
 
@@ -24,7 +24,7 @@ def test_no_placement_of_two_halves_has_less_in_fragments_than_the_bound() -> No
     half = GpuRequest(1000, 0, 1, 500)
     whole = GpuRequest(1000, 0, 1, 1000)
     states = empty_states(np.array([[8000, 1 << 20, 1, 0]] * 3))
-    demand: Demand = typical_demand([half, whole], np.array([2, 2]))
+    demand: TypicalDemand = typical_demand([half, whole], np.array([2, 2]))
     bound = least_fragment(states, [half, whole], np.array([2, 0]), demand)
     together = states.take(np.arange(3))
     together.free[0] = 0

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from lab.environments.own_reward import FEATURES, Beside, OwnReward, features_of
-from lab.environments.placement_rewards import Placement, lb_reward
+from lab.environments.placement_rewards import RewardedPlacement, lb_reward
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.rewards.loading import load_reward
-from shared.policy.rewards.expression import Expression
+from shared.policy.rewards.expression import RewardExpression
 from shared.policy.weights import encode
 
-PLACEMENT = Placement(np.array([0.1, 0.3]), 1, np.array([1, 2, 0]), latency_us=5_000, latency_soft_us=9_000)
+PLACEMENT = RewardedPlacement(np.array([0.1, 0.3]), 1, np.array([1, 2, 0]), latency_us=5_000, latency_soft_us=9_000)
 
 
 def own(judge, **given) -> OwnReward:
@@ -28,7 +28,7 @@ def test_a_reward_reads_every_feature_that_is_promised() -> None:
 
 
 def test_its_number_counts_and_ends_no_episode() -> None:
-    worth = own(Expression("nodes - nodes_used", FEATURES))(PLACEMENT)
+    worth = own(RewardExpression("nodes - nodes_used", FEATURES))(PLACEMENT)
     assert (worth.reward, worth.terminated) == (1.0, False)
     assert lb_reward(PLACEMENT).terminated
 
@@ -43,8 +43,8 @@ def raises(features):
         (raises, "RuntimeError: no idea"),
         (lambda features: float("nan"), "is nan"),
         (lambda features: "much", "ValueError"),
-        (Expression("1 / (nodes - 3)", FEATURES), "RewardFailed: reward: float division by zero"),
-        (Expression("price * 2", [*FEATURES, "price"]), "RewardFailed: reward: price has no value now"),
+        (RewardExpression("1 / (nodes - 3)", FEATURES), "RewardFailed: reward: float division by zero"),
+        (RewardExpression("price * 2", [*FEATURES, "price"]), "RewardFailed: reward: price has no value now"),
     ],
 )
 def test_a_fault_is_told_once_and_the_shipped_reward_counts(judge, fault: str) -> None:
@@ -58,7 +58,7 @@ def test_a_fault_is_told_once_and_the_shipped_reward_counts(judge, fault: str) -
 
 def test_signals_are_read_as_they_are_now() -> None:
     price = {"price": 2.0}
-    reward = own(Expression("price * load", [*FEATURES, "price"]), signals=lambda: price)
+    reward = own(RewardExpression("price * load", [*FEATURES, "price"]), signals=lambda: price)
     first = reward(PLACEMENT).reward
     price["price"] = 4.0
     assert reward(PLACEMENT).reward == pytest.approx(2 * first)
@@ -83,7 +83,7 @@ def test_faults_that_all_differ_are_bounded() -> None:
 
 
 def test_the_shipped_reward_is_what_counts_where_the_own_is_only_measured() -> None:
-    both = Beside(lb_reward, own(Expression("nodes", FEATURES)))
+    both = Beside(lb_reward, own(RewardExpression("nodes", FEATURES)))
     assert both(PLACEMENT) == lb_reward(PLACEMENT)
     assert both.mean == 3.0
 
@@ -98,7 +98,7 @@ def run(reward: OwnReward | None, text: str) -> DeepSetsRun:
 def test_training_goes_by_it_and_survives_a_reward_that_always_fails(monkeypatch) -> None:
     monkeypatch.setattr("lab.learner.deepsets.training.validation_reward", lambda policy, own: 1.0)
     text = "1 - nodes_used / nodes"
-    good = run(OwnReward(Expression(text, FEATURES), lb_reward), text)
+    good = run(OwnReward(RewardExpression(text, FEATURES), lb_reward), text)
     reports = list(good.run())
     assert all(-1e-9 <= report.scalars["train/reward"] <= 1 for report in reports)
     assert reports[-1].scalars["validation/reward"] == 1.0

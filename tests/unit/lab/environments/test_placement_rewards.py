@@ -8,8 +8,8 @@ import pytest
 from lab.environments.placement import NodeSize, PlacementEnv, Scenario
 from lab.environments.placement_rewards import (
     INFEASIBLE,
-    Placement,
-    Worth,
+    RewardedPlacement,
+    RewardWorth,
     ee_reward,
     el_bounded_reward,
     el_reward,
@@ -18,20 +18,20 @@ from lab.environments.placement_rewards import (
 )
 
 
-def placement(load: list[float], chosen: int, pods: list[int], *latency: int) -> Placement:
-    return Placement(np.array(load), chosen, np.array(pods), *latency)
+def placement(load: list[float], chosen: int, pods: list[int], *latency: int) -> RewardedPlacement:
+    return RewardedPlacement(np.array(load), chosen, np.array(pods), *latency)
 
 
 @pytest.mark.parametrize(
     ("load", "chosen", "pods", "worth"),
     [
-        pytest.param([0.5, 0.0, 0.0], 0, [5, 0, 0], Worth(6.0, False), id="two-of-three-unused"),
-        pytest.param([0.5, 0.1, 0.0], 0, [5, 1, 0], Worth(3.0, False), id="one-of-three-unused"),
-        pytest.param([0.5, 0.1, 0.1], 0, [5, 1, 1], Worth(1.0, False), id="none-unused-is-worth-the-least"),
-        pytest.param([0.5, 0.1, 0.1], 1, [4, 2, 1], Worth(0.0, True), id="none-unused-and-not-the-fullest-ends"),
-        pytest.param([0.5, 0.1, 0.0], 1, [4, 2, 0], Worth(0.0, True), id="not-the-fullest-ends"),
-        pytest.param([0.5, 0.5, 0.0], 1, [4, 5, 0], Worth(3.0, False), id="equally-full"),
-        pytest.param([0.0, 0.0, 0.0], 2, [0, 0, 1], Worth(6.0, False), id="empty-cluster"),
+        pytest.param([0.5, 0.0, 0.0], 0, [5, 0, 0], RewardWorth(6.0, False), id="two-of-three-unused"),
+        pytest.param([0.5, 0.1, 0.0], 0, [5, 1, 0], RewardWorth(3.0, False), id="one-of-three-unused"),
+        pytest.param([0.5, 0.1, 0.1], 0, [5, 1, 1], RewardWorth(1.0, False), id="none-unused-is-worth-the-least"),
+        pytest.param([0.5, 0.1, 0.1], 1, [4, 2, 1], RewardWorth(0.0, True), id="none-unused-and-not-the-fullest-ends"),
+        pytest.param([0.5, 0.1, 0.0], 1, [4, 2, 0], RewardWorth(0.0, True), id="not-the-fullest-ends"),
+        pytest.param([0.5, 0.5, 0.0], 1, [4, 5, 0], RewardWorth(3.0, False), id="equally-full"),
+        pytest.param([0.0, 0.0, 0.0], 2, [0, 0, 1], RewardWorth(6.0, False), id="empty-cluster"),
     ],
 )
 def test_energy(load, chosen, pods, worth):
@@ -41,11 +41,11 @@ def test_energy(load, chosen, pods, worth):
 @pytest.mark.parametrize(
     ("load", "chosen", "worth"),
     [
-        pytest.param([0.1, 0.2, 0.3], 0, Worth(10.0, False), id="least"),
-        pytest.param([0.1, 0.2, 0.3], 1, Worth(0.0, False), id="middle"),
-        pytest.param([0.1, 0.2, 0.3], 2, Worth(-1.0, True), id="most-ends"),
-        pytest.param([0.2, 0.2, 0.2], 1, Worth(10.0, False), id="all-alike"),
-        pytest.param([0.2], 0, Worth(10.0, False), id="only-one-feasible"),
+        pytest.param([0.1, 0.2, 0.3], 0, RewardWorth(10.0, False), id="least"),
+        pytest.param([0.1, 0.2, 0.3], 1, RewardWorth(0.0, False), id="middle"),
+        pytest.param([0.1, 0.2, 0.3], 2, RewardWorth(-1.0, True), id="most-ends"),
+        pytest.param([0.2, 0.2, 0.2], 1, RewardWorth(10.0, False), id="all-alike"),
+        pytest.param([0.2], 0, RewardWorth(10.0, False), id="only-one-feasible"),
     ],
 )
 def test_load_balance(load, chosen, worth):
@@ -71,15 +71,15 @@ def test_energy_and_latency(latency_us, r3, ends):
 def test_bounded_energy_never_outweighs_a_latency_limit():
     for nodes in (1, 2, 3, 10):
         pods = np.zeros(nodes, np.int64)
-        best_kept = Placement(np.zeros(nodes), 0, pods, 25_000, 20_000, 30_000, total_load=float(nodes))
-        worst_soft = Placement(np.zeros(nodes), 0, pods + 1, 20_000, 20_000, 30_000, total_load=0.0)
+        best_kept = RewardedPlacement(np.zeros(nodes), 0, pods, 25_000, 20_000, 30_000, total_load=float(nodes))
+        worst_soft = RewardedPlacement(np.zeros(nodes), 0, pods + 1, 20_000, 20_000, 30_000, total_load=0.0)
         assert el_bounded_reward(worst_soft).reward > el_bounded_reward(best_kept).reward + 0.05
     assert el_bounded_reward(placement([0.0], 0, [1], 40_000, 20_000, 30_000)).terminated
 
 
 def test_bounded_energy_counts_every_node_with_a_pod_and_their_mean_load():
     found = el_bounded_reward(
-        Placement(np.array([0.5, 0.1, 0.0]), 0, np.array([6, 1, 0]), 5_000, 20_000, 30_000, total_load=0.7)
+        RewardedPlacement(np.array([0.5, 0.1, 0.0]), 0, np.array([6, 1, 0]), 5_000, 20_000, 30_000, total_load=0.7)
     )
     assert found.reward == pytest.approx(1 + 0.2 * ((4 - 2) / 4 + 0.7 / 2))
 
@@ -89,7 +89,7 @@ def test_the_total_load_is_that_of_all_nodes_with_the_pod():
     env = PlacementEnv(Scenario(sizes, pods=9, decisions=20, latency_soft_us=20_000), 1)
     env.place(0)
     told = []
-    place_and_judge(env, 1, lambda judged: told.append(judged.total_load) or Worth(0.0, False))
+    place_and_judge(env, 1, lambda judged: told.append(judged.total_load) or RewardWorth(0.0, False))
     after = env.table.requested[:2, :3] / env.table.allocatable[:2, :3]
     assert told == [pytest.approx(after.mean(axis=0).sum())]
 
@@ -103,9 +103,9 @@ def test_a_placement_is_judged_on_the_state_that_holds_it():
     """Defect 5 of the published code: the reward was read before the pod was there."""
     env = PlacementEnv(Scenario(pods=30, decisions=60), 1)
     _, first = place_and_judge(env, 1, ee_reward)
-    assert first == Worth(6.0, False)
+    assert first == RewardWorth(6.0, False)
     _, second = place_and_judge(env, 0, ee_reward)
-    assert second == Worth(0.0, True)
+    assert second == RewardWorth(0.0, True)
     assert env.pods.tolist() == [1, 1, 0]
 
 
@@ -121,4 +121,4 @@ def test_rank_is_judged_among_feasible_nodes_only():
     env.place(0)
     env.place(1)
     _, worth = place_and_judge(env, 1, ee_reward)  # node 0 is fuller but full
-    assert worth == Worth(3.0, False)
+    assert worth == RewardWorth(3.0, False)

@@ -11,7 +11,7 @@ from lab.environments.thesis import NodeFault, ThesisEnv, ThesisSettings
 from lab.environments.thesis_workload import EnvPod, thesis_pods, usage_array
 from lab.traces.workload import KINDS
 from shared.errors import ConfigError
-from twin.model.usage import Usage
+from twin.model.usage import UsageNow
 
 
 def env_of(seed: int = 42, workload: str = "uniform", settings: ThesisSettings | None = None) -> ThesisEnv:
@@ -151,7 +151,7 @@ def test_a_dead_nodes_pods_start_anew_elsewhere() -> None:
 
 
 def test_a_pod_that_fits_nowhere_waits_for_an_end() -> None:
-    long = [EnvPod(0.0, 50.0, Usage(cpu_millis=10)) for _ in range(80)]
+    long = [EnvPod(0.0, 50.0, UsageNow(cpu_millis=10)) for _ in range(80)]
     env = ThesisEnv(long, np.random.default_rng(0), ThesisSettings(nodes=1))
     for _ in range(40):
         env.place(0)
@@ -185,4 +185,4 @@ def test_no_pods_and_impossible_pods_are_refused() -> None:
     with pytest.raises(ConfigError, match="pods"):
         ThesisEnv([], np.random.default_rng(0))
     with pytest.raises(ConfigError, match="duration_s"):
-        EnvPod(0.0, 0.0, Usage())
+        EnvPod(0.0, 0.0, UsageNow())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.evaluation.behaviour import Choice, behaviour_of, group_alike
+from lab.evaluation.behaviour import ComparedChoice, behaviour_of, group_alike
 from lab.evaluation.report.html import render
 from lab.evaluation.results import SuiteResult
 
@@ -34,8 +34,8 @@ def test_equal_rows_are_one_group(rows: int) -> None:
 
 
 def test_the_group_that_agrees_least_comes_first_and_is_told_in_words() -> None:
-    early = [Choice((0.1, 0.1, 1.0, 0.1, 0.0, 0.0), 0.0, True, 0.0)] * 6
-    late = [Choice((0.1, 0.1, 1.0, 0.9, 0.4, 1.0), 0.0, False, 3.0)] * 3
+    early = [ComparedChoice((0.1, 0.1, 1.0, 0.1, 0.0, 0.0), 0.0, True, 0.0)] * 6
+    late = [ComparedChoice((0.1, 0.1, 1.0, 0.9, 0.4, 1.0), 0.0, False, 3.0)] * 3
     found = behaviour_of(early + late, policy="p", baseline="kube-default", costs={}, seed=1)
     assert (found.decisions, found.agreement, found.regret) == (9, pytest.approx(6 / 9), pytest.approx(1.0))
     assert [(group.count, group.agreement) for group in found.groups] == [(3, 0.0), (6, 1.0)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lab.evaluation.behaviour import choice_of, fullness_ranks, run_scene, thesis_scene, watch
-from lab.worlds.placement.table_run import Job, PolicyChooser, TableRun
+from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun
 from shared.errors import ConfigError
 from shared.model.constraints import PodClass
 from shared.model.node import Node
@@ -23,8 +23,8 @@ def nodes(count: int) -> list[Node]:
     ]
 
 
-def job(name: str, at_s: float, cpu: int, duration_s: float | None = None) -> Job:
-    return Job(name, at_s, PodClass((("cpu", cpu), ("memory", cpu)), cpu, cpu), duration_s)
+def job(name: str, at_s: float, cpu: int, duration_s: float | None = None) -> TablePod:
+    return TablePod(name, at_s, PodClass((("cpu", cpu), ("memory", cpu)), cpu, cpu), duration_s)
 
 
 def test_a_policy_agrees_with_itself() -> None:

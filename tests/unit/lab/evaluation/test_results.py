@@ -7,12 +7,12 @@ from math import isnan, nan
 
 import pytest
 
-from lab.evaluation.results import Goal, Metric, Paired, SuiteResult, from_json
+from lab.evaluation.results import Goal, Paired, ResultMetric, SuiteResult, from_json
 from shared.errors import ConfigError
 
 
 def make_result() -> SuiteResult:
-    policies = {"new": {"loss": Metric.of([1.0, 2.0, 4.0])}, "old": {"loss": Metric.of([2.0, 4.0, 5.0])}}
+    policies = {"new": {"loss": ResultMetric.of([1.0, 2.0, 4.0])}, "old": {"loss": ResultMetric.of([2.0, 4.0, 5.0])}}
     return SuiteResult(
         suite="thesis",
         command="conclave evaluate --suite thesis",
@@ -32,7 +32,9 @@ def test_result_survives_json() -> None:
 
 
 def test_a_value_that_is_not_finite_is_null_in_json() -> None:
-    result = SuiteResult("s", "c", (1, 2), {"a": {"steps": Metric.of([1.0, nan])}}, goals=(Goal.at_most("g", nan, 1),))
+    result = SuiteResult(
+        "s", "c", (1, 2), {"a": {"steps": ResultMetric.of([1.0, nan])}}, goals=(Goal.at_most("g", nan, 1),)
+    )
     document = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert document["policies"]["a"]["metrics"]["steps"] == {"mean": None, "sd": None, "values": [1.0, None]}
     assert isnan(from_json(document).goals[0].value)
@@ -59,7 +61,7 @@ def test_nan_meets_no_goal() -> None:
 
 def test_a_metric_without_a_value_for_each_seed_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"policies\.new\.metrics\.loss: 1 values for 2 seeds"):
-        SuiteResult("s", "c", (1, 2), {"new": {"loss": Metric.of([1.0])}})
+        SuiteResult("s", "c", (1, 2), {"new": {"loss": ResultMetric.of([1.0])}})
 
 
 @pytest.mark.parametrize(

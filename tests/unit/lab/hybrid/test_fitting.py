@@ -8,9 +8,9 @@ import pytest
 from lab.hybrid import fitting
 from lab.hybrid.fitting import FEATURES, OBJECTIVE, VALIDATION_SEEDS, Fit, labels_for, play
 from shared.errors import ConfigError
-from shared.policy.hybrid.mixture import ClassRule, Expression, Selector
+from shared.policy.hybrid.mixture import ClassRule, MemberExpression, Selector
 from shared.policy.registry import members_made, mixable, mixture_of, parse, read_definition
-from shared.policy.rewards.expression import Expression as Objective
+from shared.policy.rewards.expression import RewardExpression
 
 MIXTURE = {
     "policies": {"kube-default": 1.0, "most-allocated": 1.0},
@@ -27,7 +27,7 @@ MIXTURE = {
 def fit(monkeypatch, worth) -> Fit:
     """A search where ``worth(weights, seeds)`` is known."""
     mixture = mixture_of(read_definition(MIXTURE, "m"), mixable({}))
-    found = Fit(mixture, members_made, Objective(OBJECTIVE, FEATURES), 1000)
+    found = Fit(mixture, members_made, RewardExpression(OBJECTIVE, FEATURES), 1000)
     monkeypatch.setattr(found, "worth", worth)
     return found
 
@@ -76,6 +76,6 @@ def shortened(scene):
 
 
 def test_a_class_of_which_no_pod_can_be_made_is_refused() -> None:
-    rule = ClassRule("x", Selector(match_expressions=(Expression("policy.conclave.io/a", "DoesNotExist"),)))
+    rule = ClassRule("x", Selector(match_expressions=(MemberExpression("policy.conclave.io/a", "DoesNotExist"),)))
     with pytest.raises(ConfigError, match="no pod of it can be made"):
         labels_for(rule)

@@ -10,10 +10,10 @@ import pytest
 from lab.jobs.check import check_rows, main
 from lab.jobs.clusters import uniform
 from lab.jobs.example import WORKLOAD, example_tables
-from lab.jobs.playing import Source, play_jobs
+from lab.jobs.playing import WorkloadSource, play_jobs
 from lab.jobs.schedules import HEADER, schedule_rows
 from lab.jobs.workloads import jobs_of
-from lab.worlds.training.simulation import Settings
+from lab.worlds.training.simulation import SimulationSettings
 from shared.jobs.registry import make
 
 GOOD = [
@@ -66,10 +66,10 @@ def test_each_broken_rule_is_seen(at, row, words):
 @pytest.mark.parametrize("policy", ["tiresias", "optimus", "pollux", "marginal"])
 def test_what_the_simulator_writes_passes_and_its_times_are_recomputed(policy):
     tables = example_tables()
-    source = Source.of(WORKLOAD, "example", tables)
+    source = WorkloadSource.of(WORKLOAD, "example", tables)
     cluster = uniform(2, 4)
     jobs = jobs_of(source.read()["", 0], gpus=cluster.gpus, adaptive=policy == "pollux")
-    played = play_jobs(jobs, cluster, make(policy), 42, Settings())
+    played = play_jobs(jobs, cluster, make(policy), 42, SimulationSettings())
     rows = csv.DictReader(io.StringIO("\n".join([HEADER, *schedule_rows(42, played.changes)])))
     found = check_rows(rows, {node.name: node.gpus for node in cluster.nodes})["42"]
     assert found.faults == []

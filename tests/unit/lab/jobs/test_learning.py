@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.jobs.learning import Learning
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from lab.jobs.learning import LearningSpeeds
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 
 
 class True100:
@@ -22,33 +22,33 @@ class Watches:
     name = "watches"
 
     def __init__(self) -> None:
-        self.seen: list[Observation] = []
+        self.seen: list[JobsObservation] = []
 
     def reset(self, seed: int) -> None: ...
 
-    def decide(self, seen: Observation) -> dict[str, Allocation]:
+    def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
         self.seen.append(seen)
         return {}
 
 
-def observed(workers: int) -> Observation:
+def observed(workers: int) -> JobsObservation:
     job = JobObservation(
         name="a", submitted=0.0, minimum=1, maximum=4, requested=4, batch=8, batch_now=8, workers=workers,
         placement={"n0": workers} if workers else {}, speed=True100(),
     )  # fmt: skip
-    return Observation(now=0.0, jobs=(job,), nodes=(NodeObservation(name="n0", gpus=4),))
+    return JobsObservation(now=0.0, jobs=(job,), nodes=(NodeObservation(name="n0", gpus=4),))
 
 
 def test_before_a_job_has_run_nothing_of_its_speed_is_known_and_elastic_starts_it():
     inner = Watches()
-    decided = Learning(inner).decide(observed(0))
+    decided = LearningSpeeds(inner).decide(observed(0))
     assert inner.seen == []
     assert decided["a"].workers == 4
 
 
 def test_once_it_runs_its_speed_is_learned_and_no_table_is_read():
     inner = Watches()
-    policy = Learning(inner, seed=3)
+    policy = LearningSpeeds(inner, seed=3)
     for _ in range(9):
         policy.decide(observed(2))
     speed = inner.seen[-1].jobs[0].speed
@@ -59,7 +59,7 @@ def test_once_it_runs_its_speed_is_learned_and_no_table_is_read():
 
 
 def test_who_has_ended_is_forgotten():
-    policy = Learning(Watches())
+    policy = LearningSpeeds(Watches())
     policy.decide(observed(2))
-    policy.decide(Observation(now=1.0, jobs=(), nodes=()))
+    policy.decide(JobsObservation(now=1.0, jobs=(), nodes=()))
     assert policy._reports == {}

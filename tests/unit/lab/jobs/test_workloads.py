@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.jobs.example import WORKLOAD
-from lab.jobs.workloads import Arrivals, jobs_of, parse_workloads, without_ncf
+from lab.jobs.workloads import JobArrivals, jobs_of, parse_workloads, without_ncf
 from shared.errors import ConfigError
 from tests.training_jobs import example_models, measured_tables
 
@@ -79,7 +79,7 @@ def test_workloads_drawn_from_past_arrivals_follow_from_their_seed():
     }
     times = [(f"2017-10-09 0{2 + hour}:01:55", hours) for hour in range(8) for hours in (0.5, 5, 50, 500)]
     philly = "timestamp,duration,gpu_time\n" + "\n".join(f"{at},60,{hours * 3600}" for at, hours in times)
-    arrivals = Arrivals(Arrivals.of(philly, []).jobs, dict.fromkeys(models, ((1, 32), (2, 64))))
+    arrivals = JobArrivals(JobArrivals.of(philly, []).jobs, dict.fromkeys(models, ((1, 32), (2, 64))))
     assert len(arrivals.jobs) == 32
     drawn = arrivals.draw(100, 12, models)
     assert drawn == arrivals.draw(100, 12, models) != arrivals.draw(101, 12, models)
@@ -104,10 +104,10 @@ def test_in_the_second_set_cifar10_comes_when_ncf_came_and_is_set_up_as_its_own_
 
 
 def test_the_given_workloads_are_forty_of_eighty_to_320_jobs():
-    from lab.jobs.playing import Source
+    from lab.jobs.playing import WorkloadSource
     from lab.jobs.workloads import WORKLOADS_FILE
 
     tables = measured_tables()
-    found = Source.of(tables[WORKLOADS_FILE], WORKLOADS_FILE, tables).read()
+    found = WorkloadSource.of(tables[WORKLOADS_FILE], WORKLOADS_FILE, tables).read()
     assert {len(jobs) for (name, _), jobs in found.items() if name == "tuned"} == {160}
     assert len(found) == 40

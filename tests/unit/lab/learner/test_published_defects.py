@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from lab.algorithms.dqn import DqnLearner, DqnSettings
+from lab.algorithms.dqn import DqnLearner, DqnLearnerSettings
 from lab.environments.placement import NodeSize, PlacementEnv, Scenario
-from lab.environments.placement_rewards import REWARDS, Placement, ee_reward, place_and_judge
+from lab.environments.placement_rewards import REWARDS, RewardedPlacement, ee_reward, place_and_judge
 from lab.environments.placement_scenarios import moving_latency, replacing
 from lab.learner.deepsets.network import DeepSetsQ
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
@@ -36,7 +36,7 @@ def weights(net: DeepSetsQ, policy: str = "lb") -> WeightsFile:
 
 def transitions(net_seed: int = 1, *, mask_bootstrap: bool = True) -> tuple[DqnLearner, dict[str, np.ndarray]]:
     """A learner and a batch in which the best next action by far is forbidden."""
-    settings = DqnSettings(learning_rate=0.01, target_period=10, mask_bootstrap=mask_bootstrap)
+    settings = DqnLearnerSettings(learning_rate=0.01, target_period=10, mask_bootstrap=mask_bootstrap)
     learner = DqnLearner(DeepSetsQ(SIZES, seed=net_seed), settings)
     rng = np.random.default_rng(1)
     state = rng.random((16, 4, FEATURE_COUNT), np.float32)
@@ -135,10 +135,10 @@ def test_6_every_state_has_a_reward_and_an_ending_and_the_action_is_the_node(obj
         for chosen in range(3):
             after = np.array(pods)
             after[chosen] += 1
-            worth = REWARDS[objective](Placement(np.array(pods) / 32, chosen, after, 15_000, 20_000, 30_000))
+            worth = REWARDS[objective](RewardedPlacement(np.array(pods) / 32, chosen, after, 15_000, 20_000, 30_000))
             assert np.isfinite(worth.reward)
             assert isinstance(worth.terminated, bool)
-    fullest = Placement(np.array([0.1, 0.0, 0.3]), 2, np.array([1, 0, 4]))
+    fullest = RewardedPlacement(np.array([0.1, 0.0, 0.3]), 2, np.array([1, 0, 4]))
     assert not ee_reward(fullest).terminated
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from lab.mesh.regret import Judge
+from lab.mesh.regret import RegretJudge
 from lab.mesh.world import Agents, MeshWorld
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.state import CoreSettings
@@ -66,7 +66,7 @@ def lost_by(
     third node after every fifth pod, whatever its requests."""
     nodes = unlike_nodes(gpus=gpus, pools=pools)
     world = MeshWorld(nodes, Agents.parse(agents), make, ref, seed=seed, settings=settings)
-    judge, rng, lost = Judge(world, make), Random(seed), list[float]()
+    judge, rng, lost = RegretJudge(world, make), Random(seed), list[float]()
     for number in range(pods):
         world.add([pod_of(number, rng, gpus=gpus)])
         world.rest(for_s=1.0)

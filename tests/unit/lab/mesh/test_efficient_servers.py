@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import PER_NODE, Agents, MeshWorld
 from shared.model.node import Node
 from shared.model.power import CURVE_LABEL, PUBLISHED, PowerCurves, parse_power_curves
@@ -31,7 +31,7 @@ def nodes(*curves: str) -> list[Node]:
 
 def filled(agents: str, *curves: str, power: PowerCurves = OWN, seed: int = 1) -> tuple[MeshWorld, dict[str, int]]:
     """A mesh that ``ee`` gave some 40 % of its cores to pods that come and go; pods by kind of node."""
-    world = Named("ee").world(nodes(*curves), Agents.parse(agents), seed, power=power)
+    world = NamedPolicy("ee").world(nodes(*curves), Agents.parse(agents), seed, power=power)
     rng, alive = Random(seed), list[str]()
     for number in range(PODS + 40):
         pod = make_pod(f"p{number}").cpu("1").memory("1Gi").pod()

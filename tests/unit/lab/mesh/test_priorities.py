@@ -7,11 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bench.policies.priorities import Ranking, episode
-from lab.environments.thesis import Cluster
-from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
-from lab.mesh.measured import SENSORS, Result, play
-from lab.mesh.placement import Named
+from bench.policies.priorities import PriorityRanking, episode
+from lab.environments.thesis import ThesisCluster
+from lab.environments.thesis_workload import EnvPod, NumpyDraws, thesis_pods
+from lab.mesh.measured import SENSORS, MeasuredResult, play
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from shared.policy.marl.policy import MOST_RANK_COST, NAME
 
@@ -28,12 +28,14 @@ def crowd(first: int, second: int) -> list[EnvPod]:
             priority=(first, second)[number % 2],
             pod_class=msgspec.structs.replace(pod.pod_class, workload=f"{pod.pod_class.workload}-{number % 2}"),
         )
-        for number, pod in enumerate(thesis_pods("uniform", Draws(500), nodes=2 * NODES)[:72])
+        for number, pod in enumerate(thesis_pods("uniform", NumpyDraws(500), nodes=2 * NODES)[:72])
     ]
 
 
-def played(agents: Agents, first: int, second: int) -> Result:
-    return play(Named(NAME), Cluster.alike(NODES), crowd(first, second), agents, SENSORS, 500, measured_s=600.0)
+def played(agents: Agents, first: int, second: int) -> MeasuredResult:
+    return play(
+        NamedPolicy(NAME), ThesisCluster.alike(NODES), crowd(first, second), agents, SENSORS, 500, measured_s=600.0
+    )
 
 
 @pytest.mark.parametrize("agents", COUNTS, ids=str)
@@ -47,7 +49,7 @@ def test_where_all_pods_have_one_priority_the_mesh_decides_as_without(agents):
 
 @pytest.mark.parametrize("agents", COUNTS, ids=str)
 def test_where_they_differ_pods_of_the_higher_priority_get_more_done(agents):
-    plain, ranked = (episode(Ranking(NAME, cost=cost), agents, 3.0, 501) for cost in (0.0, MOST_RANK_COST))
+    plain, ranked = (episode(PriorityRanking(NAME, cost=cost), agents, 3.0, 501) for cost in (0.0, MOST_RANK_COST))
     high, low, *_ = plain
     assert high == pytest.approx(low, abs=0.02)
     assert ranked[0] > max(high, ranked[1]) + 0.05

@@ -16,7 +16,7 @@ from services.cli.snapshot.reading import document
 from shared.errors import ConfigError
 from shared.kube import pseudonyms
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.objects import Node, Pod
+from shared.kube.objects import KubeNode, KubePod
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.snapshot import Snapshot, decode_snapshot, encode_snapshot
@@ -131,12 +131,12 @@ class Scene:
         return decode_snapshot(self.file, "file"), names
 
 
-def _node(raw: Json) -> Node:
-    return msgspec.convert(raw, Node)
+def _node(raw: Json) -> KubeNode:
+    return msgspec.convert(raw, KubeNode)
 
 
-def _pod(raw: Json) -> Pod:
-    return msgspec.convert(raw, Pod)
+def _pod(raw: Json) -> KubePod:
+    return msgspec.convert(raw, KubePod)
 
 
 def _by(policy: str) -> DecidingPolicy:

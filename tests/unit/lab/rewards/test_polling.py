@@ -9,9 +9,9 @@ from aiohttp import web
 
 from lab.rewards.polling import SignalPoller, signals_of
 from shared.errors import ConfigError
-from shared.policy.rewards.signals import Signal
+from shared.policy.rewards.signals import RewardSignal
 
-PRICE = Signal("price", "avg(price)")
+PRICE = RewardSignal("price", "avg(price)")
 
 
 async def served(answers: list[object], read) -> None:

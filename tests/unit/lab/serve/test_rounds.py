@@ -16,10 +16,10 @@ import pytest
 from lab.learner.deepsets import training as sets_training
 from lab.learner.frag import training as frag_training
 from lab.learner.marl import training as agents_training
-from lab.learner.training.captured import Captured, read_captured
-from lab.serve.core import HistoryRead, PointerSeen
+from lab.learner.training.captured import CapturedFile, read_captured
+from lab.serve.core import HistoryRead, LearnerPointerSeen
 from lab.serve.publishing import PublishedUnknown, Publisher, Unpublished
-from lab.serve.rounds import MOST_REMEMBERED, Learned, Offer, Offered, Phase, Round, RoundsCore
+from lab.serve.rounds import MOST_REMEMBERED, Offered, OfferWeights, Round, RoundLearned, RoundsCore, RoundsPhase
 from lab.serve.rounds_shell import RoundsShell
 from lab.serve.rounds_trainer import LEARNINGS, RoundStopped, RoundsTrainer
 from shared.decide.stages import Stage
@@ -54,142 +54,150 @@ def pointer(number: int, **more: object) -> PolicyPointer:
 
 def begun() -> RoundsCore:
     core = RoundsCore("lb", 0.01)
-    assert core.handle([PointerSeen(pointer(1))]) == [Round(BASE, 1, anew=True)]
+    assert core.handle([LearnerPointerSeen(pointer(1))]) == [Round(BASE, 1, anew=True)]
     return core
 
 
 def offered() -> RoundsCore:
     """Its candidate of gain 0.05 is in the pointer, and it learns on."""
     core = begun()
-    assert core.handle([Learned(0.05)]) == [Offer(BASE, 3, 0.05)]
+    assert core.handle([RoundLearned(0.05)]) == [OfferWeights(BASE, 3, 0.05)]
     assert core.handle([Offered(OURS)]) == [Round(BASE, 2, anew=False)]
-    core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
+    core.handle([LearnerPointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
     return core
 
 
 def test_nothing_is_learned_while_another_policy_decides() -> None:
     core = RoundsCore("lb", 0.01)
-    assert core.handle([PointerSeen(None)]) == []
-    assert core.handle([PointerSeen(PolicyPointer(active=THEIRS, number=1))]) == []
-    assert core.handle([PointerSeen(pointer(2))]) == [Round(BASE, 1, anew=True)]
+    assert core.handle([LearnerPointerSeen(None)]) == []
+    assert core.handle([LearnerPointerSeen(PolicyPointer(active=THEIRS, number=1))]) == []
+    assert core.handle([LearnerPointerSeen(pointer(2))]) == [Round(BASE, 1, anew=True)]
 
 
 def test_what_is_better_by_less_than_the_margin_is_learned_on_from_and_not_offered() -> None:
     core = begun()
-    assert core.handle([Learned(0.009)]) == [Round(BASE, 2, anew=False)]
-    assert core.handle([Learned(0.0)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.01)]) == [Offer(BASE, 3, 0.01)]
+    assert core.handle([RoundLearned(0.009)]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([RoundLearned(0.0)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([RoundLearned(0.01)]) == [OfferWeights(BASE, 3, 0.01)]
 
 
 def test_learning_goes_on_while_its_candidate_waits_and_a_better_one_takes_its_place_in_shadow() -> None:
     core = offered()
-    assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
+    assert core.handle([RoundLearned(0.055)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 4, 0.07, OURS)]
 
 
 @pytest.mark.parametrize("stage", [Stage.CANARY])
 def test_a_candidate_that_decides_for_pods_is_not_replaced_but_learning_goes_on(stage: Stage) -> None:
     core = offered()
-    core.handle([PointerSeen(pointer(3, candidate=OURS, stage=stage, percent=10))])
-    assert core.handle([Learned(0.5)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.6)]) == [Round(BASE, 4, anew=False)]
+    core.handle([LearnerPointerSeen(pointer(3, candidate=OURS, stage=stage, percent=10))])
+    assert core.handle([RoundLearned(0.5)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([RoundLearned(0.6)]) == [Round(BASE, 4, anew=False)]
 
 
 def test_somebody_elses_candidate_is_not_replaced_and_what_was_learned_comes_after_it() -> None:
     core = begun()
-    core.handle([PointerSeen(pointer(2, candidate=THEIRS, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.5)]) == [Round(BASE, 2, anew=False)]
-    core.handle([PointerSeen(pointer(3))])
-    assert core.handle([Learned(0.5)]) == [Offer(BASE, 3, 0.5)]
+    core.handle([LearnerPointerSeen(pointer(2, candidate=THEIRS, stage=Stage.SHADOW))])
+    assert core.handle([RoundLearned(0.5)]) == [Round(BASE, 2, anew=False)]
+    core.handle([LearnerPointerSeen(pointer(3))])
+    assert core.handle([RoundLearned(0.5)]) == [OfferWeights(BASE, 3, 0.5)]
 
 
 def test_once_its_candidate_decides_rounds_begin_anew_from_it() -> None:
     core = offered()
     promoted = PolicyPointer(active=OURS, previous=BASE, number=4)
-    core.handle([PointerSeen(promoted)])
-    assert core.handle([Learned(0.9)]) == [Round(OURS, 3, anew=True)]
+    core.handle([LearnerPointerSeen(promoted)])
+    assert core.handle([RoundLearned(0.9)]) == [Round(OURS, 3, anew=True)]
     assert core.outcomes["outdated"] == 1
-    assert core.handle([Learned(0.005)]) == [Round(OURS, 4, anew=False)]
+    assert core.handle([RoundLearned(0.005)]) == [Round(OURS, 4, anew=False)]
 
 
 def test_a_candidate_that_was_withdrawn_was_worse_where_it_counts_and_rounds_begin_anew() -> None:
     core = offered()
-    core.handle([PointerSeen(pointer(3))])
-    assert core.handle([Learned(0.05)]) == [Round(BASE, 3, anew=True)]
+    core.handle([LearnerPointerSeen(pointer(3))])
+    assert core.handle([RoundLearned(0.05)]) == [Round(BASE, 3, anew=True)]
     assert core.last_gain == 0.0
 
 
 def test_an_offer_that_is_refused_is_made_again_after_another_round_and_not_at_once() -> None:
     core = begun()
-    core.handle([Learned(0.05)])
+    core.handle([RoundLearned(0.05)])
     assert core.handle([Offered(problem="a canary is on")]) == [Round(BASE, 2, anew=False)]
-    assert core.handle([Learned(0.05)]) == [Offer(BASE, 4, 0.05)]
+    assert core.handle([RoundLearned(0.05)]) == [OfferWeights(BASE, 4, 0.05)]
 
 
 def test_what_was_withdrawn_is_not_offered_again_but_what_is_better_than_it_by_the_margin() -> None:
     core = offered()
-    core.handle([PointerSeen(pointer(3))])
-    core.handle([Learned(0.05)])
-    assert core.handle([Learned(0.059)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.061)]) == [Offer(BASE, 4, 0.061)]
+    core.handle([LearnerPointerSeen(pointer(3))])
+    core.handle([RoundLearned(0.05)])
+    assert core.handle([RoundLearned(0.059)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([RoundLearned(0.061)]) == [OfferWeights(BASE, 4, 0.061)]
     other = PolicyPointer(active=PolicyRef("lb", 6, "f" * 64), number=9)
-    core.handle([Offered(problem="the pointer has changed"), PointerSeen(other)])
-    assert core.handle([Learned(0.02)]) == [Offer(other.active, 7, 0.02)]  # over another policy gains mean other things
+    core.handle([Offered(problem="the pointer has changed"), LearnerPointerSeen(other)])
+    assert core.handle([RoundLearned(0.02)]) == [
+        OfferWeights(other.active, 7, 0.02)
+    ]  # over another policy gains mean other things
 
 
 def test_without_a_margin_what_was_withdrawn_is_still_not_offered_again() -> None:
     core = RoundsCore("lb", 0.0)
-    core.handle([PointerSeen(pointer(1))])
-    core.handle([Learned(0.05)])
-    core.handle([Offered(OURS), PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW)), PointerSeen(pointer(3))])
-    core.handle([Learned(0.05)])
-    assert core.handle([Learned(0.05)]) == [Round(BASE, 4, anew=False)]
+    core.handle([LearnerPointerSeen(pointer(1))])
+    core.handle([RoundLearned(0.05)])
+    core.handle(
+        [
+            Offered(OURS),
+            LearnerPointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW)),
+            LearnerPointerSeen(pointer(3)),
+        ]
+    )
+    core.handle([RoundLearned(0.05)])
+    assert core.handle([RoundLearned(0.05)]) == [Round(BASE, 4, anew=False)]
 
 
 def test_a_candidate_in_whose_place_somebody_puts_another_was_not_worse() -> None:
     core = offered()
-    core.handle([PointerSeen(pointer(3, candidate=THEIRS, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
-    core.handle([PointerSeen(pointer(4))])
-    assert core.handle([Learned(0.055)]) == [Offer(BASE, 4, 0.055)]
+    core.handle([LearnerPointerSeen(pointer(3, candidate=THEIRS, stage=Stage.SHADOW))])
+    assert core.handle([RoundLearned(0.055)]) == [Round(BASE, 3, anew=False)]
+    core.handle([LearnerPointerSeen(pointer(4))])
+    assert core.handle([RoundLearned(0.055)]) == [OfferWeights(BASE, 4, 0.055)]
 
 
 def test_a_round_that_could_not_begin_comes_again_and_nothing_is_forgotten() -> None:
     core = begun()
-    assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 2, anew=True)]
+    assert core.handle([RoundLearned(problem="no answer", begun=False)]) == [Round(BASE, 2, anew=True)]
     core = offered()
-    assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([RoundLearned(problem="no answer", begun=False)]) == [Round(BASE, 3, anew=False)]
     assert core.outcomes["failed"] == 1
-    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065, OURS)]
+    assert core.handle([RoundLearned(0.065)]) == [OfferWeights(BASE, 4, 0.065, OURS)]
 
 
 def test_after_a_round_that_diverged_its_candidate_is_still_its_own_and_only_better_takes_its_place() -> None:
     core = offered()
-    assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 3, anew=True)]
-    assert core.handle([Learned(0.055)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
+    assert core.handle([RoundLearned(problem="not finite")]) == [Round(BASE, 3, anew=True)]
+    assert core.handle([RoundLearned(0.055)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 4, 0.07, OURS)]
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_of_a_candidate_of_whose_writing_no_answer_came_the_pointer_tells(written: bool) -> None:
     core = begun()
-    core.handle([Learned(0.05)])
+    core.handle([RoundLearned(0.05)])
     seen = pointer(2, candidate=OURS, stage=Stage.SHADOW) if written else pointer(1)
-    assert core.handle([Offered(OURS, "no answer"), PointerSeen(seen)]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([Offered(OURS, "no answer"), LearnerPointerSeen(seen)]) == [Round(BASE, 2, anew=False)]
     assert core.outcomes["unknown"] == 1
-    follows = core.handle([Learned(0.055)])
-    assert follows == ([Round(BASE, 3, anew=False)] if written else [Offer(BASE, 4, 0.055)])
+    follows = core.handle([RoundLearned(0.055)])
+    assert follows == ([Round(BASE, 3, anew=False)] if written else [OfferWeights(BASE, 4, 0.055)])
 
 
 def test_a_replacement_of_whose_writing_no_answer_came_is_no_withdrawal() -> None:
     core = offered()
     newer = PolicyRef("lb", 4, "e" * 64)
-    core.handle([Learned(0.07)])
+    core.handle([RoundLearned(0.07)])
     core.handle([Offered(newer, "no answer")])
-    core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.075)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, newer)]
-    assert core.handle([Offered(problem="x"), PointerSeen(pointer(4))]) == [Round(BASE, 5, anew=True)]
+    core.handle([LearnerPointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
+    assert core.handle([RoundLearned(0.075)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([RoundLearned(0.09)]) == [OfferWeights(BASE, 5, 0.09, newer)]
+    assert core.handle([Offered(problem="x"), LearnerPointerSeen(pointer(4))]) == [Round(BASE, 5, anew=True)]
 
 
 def waiting(number: int = 2, stage: Stage = Stage.SHADOW, percent: int = 0) -> PolicyPointer:
@@ -199,18 +207,18 @@ def waiting(number: int = 2, stage: Stage = Stage.SHADOW, percent: int = 0) -> P
 def test_a_learner_that_was_started_again_knows_its_candidate_and_learns_on_from_it() -> None:
     core = RoundsCore("lb", 0.01)
     told = HistoryRead((pointer(1), waiting()))
-    assert core.handle([told, PointerSeen(waiting())]) == [Round(BASE, 1, anew=True, first=OURS, judge=(OURS,))]
-    assert core.handle([Learned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, OURS)]
+    assert core.handle([told, LearnerPointerSeen(waiting())]) == [Round(BASE, 1, anew=True, first=OURS, judge=(OURS,))]
+    assert core.handle([RoundLearned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 4, 0.07, OURS)]
 
 
 def test_nothing_is_offered_in_place_of_a_candidate_whose_gain_is_not_known() -> None:
     core = begun()
-    core.handle([PointerSeen(waiting())])  # of a learner that was here before, and wrote late
-    assert core.handle([Learned(0.5)]) == [Round(BASE, 2, anew=False, judge=(OURS,))]
-    assert core.handle([Learned(0.5, problem="not finite", judged={OURS: 0.45})]) == [Round(BASE, 3, anew=True)]
-    assert core.handle([Learned(0.455)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.47)]) == [Offer(BASE, 4, 0.47, OURS)]
+    core.handle([LearnerPointerSeen(waiting())])  # of a learner that was here before, and wrote late
+    assert core.handle([RoundLearned(0.5)]) == [Round(BASE, 2, anew=False, judge=(OURS,))]
+    assert core.handle([RoundLearned(0.5, problem="not finite", judged={OURS: 0.45})]) == [Round(BASE, 3, anew=True)]
+    assert core.handle([RoundLearned(0.455)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([RoundLearned(0.47)]) == [OfferWeights(BASE, 4, 0.47, OURS)]
 
 
 @pytest.mark.parametrize(
@@ -227,9 +235,11 @@ def test_a_learner_that_was_started_again_does_not_offer_what_was_taken_back(
     history: tuple[PolicyPointer, ...],
 ) -> None:
     core = RoundsCore("lb", 0.01)
-    assert core.handle([HistoryRead(history), PointerSeen(history[-1])]) == [Round(BASE, 1, anew=True, judge=(OURS,))]
-    assert core.handle([Learned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+    assert core.handle([HistoryRead(history), LearnerPointerSeen(history[-1])]) == [
+        Round(BASE, 1, anew=True, judge=(OURS,))
+    ]
+    assert core.handle([RoundLearned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 4, 0.07)]
 
 
 def test_what_was_withdrawn_of_somebody_elses_or_over_another_policy_does_not_count() -> None:
@@ -241,32 +251,32 @@ def test_what_was_withdrawn_of_somebody_elses_or_over_another_policy_does_not_co
         (waiting(), pointer(3, candidate=THEIRS, stage=Stage.SHADOW), pointer(4)),
     ):
         core = RoundsCore("lb", 0.01)
-        assert core.handle([HistoryRead(history), PointerSeen(history[-1])]) == [Round(BASE, 1, anew=True)]
+        assert core.handle([HistoryRead(history), LearnerPointerSeen(history[-1])]) == [Round(BASE, 1, anew=True)]
 
 
 def test_what_decided_and_was_taken_back_while_it_runs_has_to_be_beaten() -> None:
     core = offered()
-    core.handle([PointerSeen(PolicyPointer(active=OURS, previous=BASE, number=4))])
-    core.handle([Learned(0.9)])
-    core.handle([PointerSeen(pointer(5))])
-    assert core.handle([Learned(0.9)]) == [Round(BASE, 4, anew=True, judge=(OURS,))]
+    core.handle([LearnerPointerSeen(PolicyPointer(active=OURS, previous=BASE, number=4))])
+    core.handle([RoundLearned(0.9)])
+    core.handle([LearnerPointerSeen(pointer(5))])
+    assert core.handle([RoundLearned(0.9)]) == [Round(BASE, 4, anew=True, judge=(OURS,))]
 
 
 def test_a_gain_that_was_judged_over_what_decides_no_more_does_not_count() -> None:
     core = RoundsCore("lb", 0.01)
-    core.handle([HistoryRead((waiting(), pointer(3))), PointerSeen(pointer(3))])
+    core.handle([HistoryRead((waiting(), pointer(3))), LearnerPointerSeen(pointer(3))])
     other = PolicyPointer(active=PolicyRef("lb", 6, "f" * 64), number=9)
-    core.handle([PointerSeen(other)])
-    core.handle([Learned(0.9, judged={OURS: 0.9})])
-    assert core.handle([Learned(0.02)]) == [Offer(other.active, 7, 0.02)]
+    core.handle([LearnerPointerSeen(other)])
+    core.handle([RoundLearned(0.9, judged={OURS: 0.9})])
+    assert core.handle([RoundLearned(0.02)]) == [OfferWeights(other.active, 7, 0.02)]
 
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_of_gains_the_last_few_are_remembered(answered: bool) -> None:
     core = RoundsCore("lb", 0.0)
-    core.handle([PointerSeen(pointer(1))])
+    core.handle([LearnerPointerSeen(pointer(1))])
     for number in range(1, 100):
-        core.handle([Learned(number / 100)])
+        core.handle([RoundLearned(number / 100)])
         core.handle([Offered(PolicyRef("lb", 2 + number, f"{number:064}"), "" if answered else "no answer")])
     assert len(core._gains if answered else core._unknown) == MOST_REMEMBERED
     assert max((core._gains if answered else core._unknown).values()) == 0.99
@@ -274,30 +284,34 @@ def test_of_gains_the_last_few_are_remembered(answered: bool) -> None:
 
 def test_an_offer_names_the_candidate_that_it_was_compared_with_and_none_before_one_was_seen() -> None:
     core = begun()
-    core.handle([Learned(0.05)])
+    core.handle([RoundLearned(0.05)])
     core.handle([Offered(OURS)])
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]  # the pointer has not shown it yet
-    assert core.handle([Offered(problem="there is another"), PointerSeen(waiting())]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 5, 0.07, OURS)]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 4, 0.07)]  # the pointer has not shown it yet
+    assert core.handle([Offered(problem="there is another"), LearnerPointerSeen(waiting())]) == [
+        Round(BASE, 3, anew=False)
+    ]
+    assert core.handle([RoundLearned(0.07)]) == [OfferWeights(BASE, 5, 0.07, OURS)]
 
 
 def test_what_diverged_begins_anew() -> None:
     core = begun()
-    assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 2, anew=True)]
+    assert core.handle([RoundLearned(problem="not finite")]) == [Round(BASE, 2, anew=True)]
     assert core.outcomes["diverged"] == 1
 
 
 def test_news_of_the_pointer_that_come_with_a_result_count_before_what_follows() -> None:
     core = begun()
     other = PolicyPointer(active=THEIRS, previous=BASE, number=2)
-    assert core.handle([Learned(0.5), PointerSeen(other)]) == []
-    assert core.phase is Phase.RESTING
+    assert core.handle([RoundLearned(0.5), LearnerPointerSeen(other)]) == []
+    assert core.phase is RoundsPhase.RESTING
 
 
 def test_no_version_of_history_is_given_to_other_weights() -> None:
     core = RoundsCore("lb", 0.01)
-    core.handle([HistoryRead((PolicyPointer(active=PolicyRef("lb", 8, "d" * 64), number=1),)), PointerSeen(pointer(2))])
-    assert core.handle([Learned(0.5)]) == [Offer(BASE, 9, 0.5)]
+    core.handle(
+        [HistoryRead((PolicyPointer(active=PolicyRef("lb", 8, "d" * 64), number=1),)), LearnerPointerSeen(pointer(2))]
+    )
+    assert core.handle([RoundLearned(0.5)]) == [OfferWeights(BASE, 9, 0.5)]
 
 
 @pytest.fixture(autouse=True)
@@ -309,7 +323,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def captured(tmp_path: Path) -> Captured:
+def captured(tmp_path: Path) -> CapturedFile:
     file = tmp_path / "c.json.gz"
     file.write_bytes(written(make_capture(pods=150)))
     return read_captured("capture", file)
@@ -321,7 +335,7 @@ def test_every_learned_policy_of_ours_but_mixtures_learns_in_rounds() -> None:
 
 
 @pytest.mark.parametrize("policy", ["ee", "el", "lb", "marl-dqn"])
-def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: Captured, policy: str) -> None:
+def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: CapturedFile, policy: str) -> None:
     steps = 1 if policy == "marl-dqn" else 600
     trainer = RoundsTrainer(policy, captured, seed=1000, steps=steps)
     base = shipped(policy)
@@ -364,7 +378,7 @@ def test_frag_is_judged_in_rounds_as_by_train_with_its_prices_on_many_orders(
 @pytest.mark.parametrize("hidden", [(64, 64), (16,), (8, 8, 8), ()], ids=str)
 @pytest.mark.parametrize("policy", ["ee", "el", "lb", "marl-dqn"])
 def test_weights_of_any_hidden_layers_that_the_policy_takes_are_learned_on_from(
-    captured: Captured, policy: str, hidden: tuple[int, ...]
+    captured: CapturedFile, policy: str, hidden: tuple[int, ...]
 ) -> None:
     file, rng = shipped(policy), np.random.default_rng(1)
     last = max(int(name[1:-2]) for name in file.arrays)
@@ -384,7 +398,7 @@ def test_weights_of_any_hidden_layers_that_the_policy_takes_are_learned_on_from(
     load_policy(policy, data=encode(found), sha256=digest(encode(found)))
 
 
-def test_what_the_users_card_says_its_weights_are_for_stays(captured: Captured) -> None:
+def test_what_the_users_card_says_its_weights_are_for_stays(captured: CapturedFile) -> None:
     file = shipped("lb")
     card = msgspec.structs.replace(file.card, goal="reward: 1 - nodes_used / nodes")
     trainer = RoundsTrainer("lb", captured, seed=1000, steps=600)
@@ -401,21 +415,21 @@ def test_what_the_users_card_says_its_weights_are_for_stays(captured: Captured) 
     ],
 )
 def test_settings_by_which_no_round_can_be_learned_are_refused_at_start(
-    captured: Captured, policy: str, more: dict[str, int], message: str
+    captured: CapturedFile, policy: str, more: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         RoundsTrainer(policy, captured, **{"seed": 1000, "steps": 0, **more})
 
 
 @pytest.mark.parametrize("policy", ["lb", "ee", "marl-dqn"])
-def test_a_round_ends_at_its_next_report_once_the_learner_is_asked_to_stop(captured: Captured, policy: str) -> None:
+def test_a_round_ends_at_its_next_report_once_the_learner_is_asked_to_stop(captured: CapturedFile, policy: str) -> None:
     trainer = RoundsTrainer(policy, captured, seed=1000, steps=100_000 if policy != "marl-dqn" else 5_000)
     trainer.stop()
     with pytest.raises(RoundStopped):
         trainer.round(shipped(policy), 1, anew=True)
 
 
-def test_a_policy_that_learns_on_no_capture_is_refused_with_those_that_do(captured: Captured) -> None:
+def test_a_policy_that_learns_on_no_capture_is_refused_with_those_that_do(captured: CapturedFile) -> None:
     with pytest.raises(
         ConfigError, match="capture: hybrid does not learn on one; choose one of ee, el, frag, lb, marl-dqn"
     ):
@@ -466,7 +480,7 @@ async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_po
         if found.candidate is not None and found.candidate.title not in seen:
             assert found.stage == Stage.SHADOW
             seen.append(found.candidate.title)
-        shell.post_one(PointerSeen(found))
+        shell.post_one(LearnerPointerSeen(found))
         await asyncio.sleep(0.001)
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -495,7 +509,7 @@ async def test_a_learner_that_is_started_again_puts_what_is_better_in_the_place_
             found = (await read_pointer(store, KEYS)).pointer
             if found is not None and found.candidate is not None and found.candidate.title == title:
                 break
-            shell.post_one(PointerSeen(found))
+            shell.post_one(LearnerPointerSeen(found))
             await asyncio.sleep(0.001)
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -534,7 +548,7 @@ async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and
     shell = RoundsShell(core, trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0)
     held = PolicyPointer(active=base, candidate=ours, stage=Stage.SHADOW, proposed_by="learner", number=2)
     shell.post_one(HistoryRead((held, now)))
-    shell.post_one(PointerSeen(now))
+    shell.post_one(LearnerPointerSeen(now))
     running = asyncio.create_task(shell.run())
     await asyncio.wait_for(learned.wait(), PATIENCE_S)  # something was offered
     running.cancel()
@@ -546,12 +560,12 @@ async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and
 
 def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
     core = offered()
-    core.handle([Learned(0.07)])
+    core.handle([RoundLearned(0.07)])
     newer = PolicyRef("lb", 4, "e" * 64)
     core.handle([Offered(newer)])
-    core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
-    core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, newer)]
+    core.handle([LearnerPointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
+    core.handle([LearnerPointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
+    assert core.handle([RoundLearned(0.09)]) == [OfferWeights(BASE, 5, 0.09, newer)]
 
 
 async def placed(pointer: PolicyPointer) -> MemoryStore:
@@ -609,7 +623,7 @@ async def test_a_publication_without_answer_names_what_it_may_have_written() -> 
 
 @pytest.mark.parametrize("better", [True, False])
 def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
-    captured: Captured, monkeypatch: pytest.MonkeyPatch, better: bool
+    captured: CapturedFile, monkeypatch: pytest.MonkeyPatch, better: bool
 ) -> None:
     trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
     waits = WeightsFile({name: array * np.float32(1.5) for name, array in base.arrays.items()}, base.card, "b" * 64)
@@ -623,7 +637,7 @@ def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
 
 
 def test_a_gain_that_chance_explains_is_none_whether_it_is_learned_or_judged(
-    captured: Captured, monkeypatch: pytest.MonkeyPatch
+    captured: CapturedFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight percent in the mean of four episodes; then as much, in each of them."""
     trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
@@ -643,7 +657,7 @@ def test_a_gain_that_chance_explains_is_none_whether_it_is_learned_or_judged(
 
 
 def test_a_learner_that_was_started_again_does_not_repeat_its_rounds(
-    captured: Captured, monkeypatch: pytest.MonkeyPatch
+    captured: CapturedFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds: list[int] = []
     for begun in (0, 5, 1_764_383_000):
@@ -681,7 +695,7 @@ async def test_an_etcd_that_does_not_answer_costs_no_round_and_weights_are_fetch
         RoundsCore("lb", 100.0), trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0
     )
     running = asyncio.create_task(shell.run())
-    shell.post_one(PointerSeen((await read_pointer(store, KEYS)).pointer))
+    shell.post_one(LearnerPointerSeen((await read_pointer(store, KEYS)).pointer))
     await asyncio.wait((running, asyncio.ensure_future(thrice.wait())), return_when=asyncio.FIRST_COMPLETED)
     running.cancel()
     with suppress(asyncio.CancelledError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from lab.suites.jobs_twin_a import KPI, goals_of, run_suite
 from lab.suites.suites import SuiteInput
 from shared.errors import ConfigError
@@ -27,7 +27,7 @@ def test_each_policy_is_played_in_three_worlds():
 @pytest.mark.parametrize(("ours", "met"), [(1.0, [True, True]), (1.5, [False, False]), (1.2, [False, True])])
 def test_goals_are_met_only_far_enough_below_both_baselines(ours, met):
     hours = {"drf": 2.0, "optimus": 1.5, "jobs-sets": ours}
-    goals = goals_of({name: {KPI: Metric.of([mean])} for name, mean in hours.items()})
+    goals = goals_of({name: {KPI: ResultMetric.of([mean])} for name, mean in hours.items()})
     assert [goal.met for goal in goals] == met
 
 

@@ -10,8 +10,8 @@ from lab.worlds.placement.trace_run import parse_lists, play
 from shared.errors import ConfigError
 from shared.policy.frag.scorers import Fgd
 from shared.policy.rehearsal import rehearsal
-from shared.policy.rehearsal.episode import Episode
-from shared.policy.rehearsal.rehearsal import FIRST_SEED, Rehearsal, Trace, rehearse
+from shared.policy.rehearsal.episode import RehearsedEpisode
+from shared.policy.rehearsal.rehearsal import FIRST_SEED, Rehearsal, RehearsalTrace, rehearse
 from shared.policy.weights import shipped
 from tests.small_trace import PODS_HEADER, node_list, small_trace
 
@@ -46,11 +46,11 @@ def scripted(monkeypatch, allocated):
     """Episodes that end at ``allocated[policy]`` percent; the seeds they were asked for."""
     asked: dict[str, list[int]] = {"frag": [], "fgd": []}
 
-    def play(trace: Trace, scorer: object, seed: int, **_: object) -> Episode:
+    def play(trace: RehearsalTrace, scorer: object, seed: int, **_: object) -> RehearsedEpisode:
         policy = "fgd" if isinstance(scorer, Fgd) else "frag"
         asked[policy].append(seed)
         one = np.array([0])
-        return Episode(seed, one, one, ((),), np.array([allocated[policy]]), np.array([50]), 100, 0.0)
+        return RehearsedEpisode(seed, one, one, ((),), np.array([allocated[policy]]), np.array([50]), 100, 0.0)
 
     monkeypatch.setattr(rehearsal, "play", play)
     return asked

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lab.environments.thesis import NodeFault, ThesisSettings
-from lab.evaluation.deciders.thesis import Tally, clairvoyant, greedy, pick, policy_decider
+from lab.evaluation.deciders.thesis import DecisionTally, clairvoyant, greedy, pick, policy_decider
 from lab.suites.suites import SuiteInput
-from lab.suites.thesis import CONDITIONS, POLICIES, Condition, episode, run_suite
+from lab.suites.thesis import CONDITIONS, POLICIES, ThesisCondition, episode, run_suite
 from lab.worlds.placement.thesis_session import Session
 from shared.errors import ConfigError
 from shared.policy.heuristics import KubeDefault
@@ -31,8 +31,8 @@ class Scripted:
         return self.answer
 
 
-def first_node(policy: Scripted) -> tuple[int, Tally]:
-    tally = Tally()
+def first_node(policy: Scripted) -> tuple[int, DecisionTally]:
+    tally = DecisionTally()
     session = Session.of("uniform", 42)
     return policy_decider(policy, tally)(session, np.random.default_rng(0)), tally
 
@@ -92,7 +92,7 @@ def test_bounds_keep_to_nodes_that_are_feasible(bound: object) -> None:
 
 def test_decisions_are_timed_only_by_a_clock_that_is_handed_in() -> None:
     ticks = iter(range(100_000))
-    condition = Condition("", ThesisSettings())
+    condition = ThesisCondition("", ThesisSettings())
     _, tally = episode("kube-default", "uniform", 42, condition, lambda: float(next(ticks)))
     assert tally.cpu_s == [1.0] * 105
     assert not episode("kube-default", "uniform", 42, condition)[1].cpu_s

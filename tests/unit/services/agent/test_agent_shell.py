@@ -12,7 +12,7 @@ from shared.agent.core import AgentCore
 from shared.errors import ConfigError, StoreUnknown, WireError
 from shared.policy.heuristics import KubeDefault
 from shared.runtime.http.callers import Caller
-from shared.runtime.http.refusals import Refused, refusal_of
+from shared.runtime.http.refusals import RequestRefused, refusal_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.settings import help_text, load
 from shared.wire.codec import decode, encode
@@ -75,7 +75,7 @@ async def test_a_term_that_etcd_names_is_asked_for_once() -> None:
 async def test_a_new_term_waits_while_etcd_cannot_be_asked() -> None:
     shell, _, etcd = make_shell_and_etcd(5)
     etcd.error = StoreUnknown("etcd is away")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await shell.offers(offer(5), CALLER)
     assert (refused.value.status, refused.value.code) == (503, "not_ready")
 

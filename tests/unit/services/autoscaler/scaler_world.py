@@ -14,30 +14,38 @@ from typing import Any
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.core.events import (
     KINDS,
-    Committed,
     Event,
     Fenced,
     HpaFact,
     HpaSeen,
-    Listed,
     NodeFact,
-    NodeSeen,
     PodFact,
-    PodGone,
-    PodSeen,
+    RecordCommitted,
+    ReplicasWrote,
     RoundRead,
+    ScaledListed,
+    ScaledNodeSeen,
+    ScaledPodGone,
+    ScaledPodSeen,
     ScalerGone,
     ScalerSeen,
     SetSeen,
+    StatusTold,
     TargetFact,
-    Told,
-    Wrote,
 )
 from services.autoscaler.core.gates import digest
-from services.autoscaler.core.instructions import Commit, Instruction, ReadRound, ScaleTo, SetBounds, Tell, Write
-from services.autoscaler.core.state import CoreSettings
+from services.autoscaler.core.instructions import (
+    CommitRecord,
+    Instruction,
+    ReadRound,
+    ScaleTo,
+    SetBounds,
+    TellStatus,
+    Write,
+)
+from services.autoscaler.core.state import ScalerCoreSettings
 from shared.autoscaling.hpa.model import ContainerFacts, PodFacts, PodUsage
-from shared.autoscaling.observation import Decision, Observation, Policy
+from shared.autoscaling.observation import Decision, Policy, ScalingObservation
 from shared.errors import ConfigError
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.objects import ObjectMeta
@@ -93,12 +101,12 @@ class Wants:
     def __init__(self) -> None:
         self.wanted: dict[str, object] = {}
         self.raises = False
-        self.seen: list[Observation] = []
+        self.seen: list[ScalingObservation] = []
 
     def reset(self, seed: int) -> None:
         self.seen.clear()
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         self.seen.append(seen)
         if self.raises:
             raise ZeroDivisionError("a bug")
@@ -175,8 +183,8 @@ class World:
             )
             for number in range(count)
         ]  # fmt: skip
-        events: list[Event] = [PodGone(pod.uid) for pod in old[count:]]
-        events += [PodSeen(pod) for pod in self.pods[name]]
+        events: list[Event] = [ScaledPodGone(pod.uid) for pod in old[count:]]
+        events += [ScaledPodSeen(pod) for pod in self.pods[name]]
         if self.process is not None:
             self.tell(*events)
         return events
@@ -208,14 +216,16 @@ class World:
     def elect(self, **settings: Any) -> Process:
         """A new leader that lists everything. The old one, if any, is deposed and may not know it."""
         self.term += 1
-        core = AutoscalerCore(self.term, CoreSettings(**{"tell_every_s": 0.0, **settings}), self.policies, now=self.now)
+        core = AutoscalerCore(
+            self.term, ScalerCoreSettings(**{"tell_every_s": 0.0, **settings}), self.policies, now=self.now
+        )
         self.process = Process(core)
         events: list[Event] = [ScalerSeen(self.scaler())] if self.spec else []
         events += [SetSeen(f"set-{name}", f"uid-{name}") for name in self.deployments]
-        events += [PodSeen(pod) for pods in self.pods.values() for pod in pods]
-        events.append(NodeSeen(NodeFact(name="n1", cpu=64, memory=2**38, pods=110, takes=True, cordoned=False)))
+        events += [ScaledPodSeen(pod) for pods in self.pods.values() for pod in pods]
+        events.append(ScaledNodeSeen(NodeFact(name="n1", cpu=64, memory=2**38, pods=110, takes=True, cordoned=False)))
         events += [HpaSeen(one) for one in self.hpas.values()]
-        self.tell(*events, *(Listed(kind) for kind in KINDS))
+        self.tell(*events, *(ScaledListed(kind) for kind in KINDS))
         return self.process
 
     def tell(self, *events: Event, to: Process | None = None) -> None:
@@ -262,31 +272,31 @@ class World:
         match instruction:
             case ReadRound():
                 return self._read(instruction)
-            case Commit():
+            case CommitRecord():
                 if self.store_down:
-                    return Committed(instruction.key, instruction.number, "unknown")
+                    return RecordCommitted(instruction.key, instruction.number, "unknown")
                 if self.fences and process.core.state.term != self.term:
                     return Fenced("another leads")
                 if instruction.key != KEY:
-                    return Committed(instruction.key, instruction.number, "ok")  # its record is its own
+                    return RecordCommitted(instruction.key, instruction.number, "ok")  # its record is its own
                 if self.fences and instruction.last_revision != self.revision:
-                    return Committed(instruction.key, instruction.number, "refused")
+                    return RecordCommitted(instruction.key, instruction.number, "refused")
                 self.revision += 1
                 self.record = instruction.record
                 self.records.append(instruction.record)
                 self.decisions.append(instruction.decision)
-                return Committed(instruction.key, instruction.number, "ok")
+                return RecordCommitted(instruction.key, instruction.number, "ok")
             case Write():
                 term = process.core.state.term
-                return Wrote(
+                return ReplicasWrote(
                     instruction.key, instruction.number, {w.service: self._write(w, term) for w in instruction.writes}
                 )
-            case Tell():
+            case TellStatus():
                 if not self.api_down and instruction.scaler.key == KEY:
                     self.status = {**instruction.status}
                     if self.spec and not process.stopped:
                         self.tell(ScalerSeen(self.scaler()), to=process)
-                return Told(instruction.scaler.key, not self.api_down)
+                return StatusTold(instruction.scaler.key, not self.api_down)
             case _:
                 return None
 
@@ -354,12 +364,12 @@ def _with(hpa: HpaFact, write: SetBounds) -> HpaFact:
 
 def _unknown(instruction: Instruction) -> Event | None:
     match instruction:
-        case Commit():
-            return Committed(instruction.key, instruction.number, "unknown")
+        case CommitRecord():
+            return RecordCommitted(instruction.key, instruction.number, "unknown")
         case Write():
-            return Wrote(instruction.key, instruction.number, {})
-        case Tell():
-            return Told(instruction.scaler.key, done=False)
+            return ReplicasWrote(instruction.key, instruction.number, {})
+        case TellStatus():
+            return StatusTold(instruction.scaler.key, done=False)
         case ReadRound():
             down = {target.name: "no answer" for target in instruction.scaler.targets}
             return RoundRead(

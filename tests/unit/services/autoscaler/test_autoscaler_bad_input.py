@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.autoscaler.core.events import PodSeen
-from shared.autoscaling.safety.readings import Reading
-from shared.model.autoscaler import Signal
+from services.autoscaler.core.events import ScaledPodSeen
+from shared.autoscaling.safety.readings import SignalReading
+from shared.model.autoscaler import ScalingSignal
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
 
@@ -84,7 +84,7 @@ def test_a_reading_that_cannot_be_is_one_condition_and_nothing_falls(world: Worl
 def test_a_cpu_that_is_no_number_is_told_and_nothing_falls(world: World, value: float):
     spec = {**world.spec}
     spec["targets"] = [target(metrics=[{"signal": "cpu", "type": "Prometheus", "query": "cpu"}])]
-    world.readings = {"front": {Signal.CPU: Reading(value, WALL + world.now + 10)}}
+    world.readings = {"front": {ScalingSignal.CPU: SignalReading(value, WALL + world.now + 10)}}
     world.apply(spec)
     world.approve()
     world.run()
@@ -95,7 +95,7 @@ def test_a_cpu_that_is_no_number_is_told_and_nothing_falls(world: World, value: 
 def test_a_rate_of_another_unit_is_told(world: World):
     spec = {**world.spec}
     spec["targets"] = [target(metrics=[{"signal": "latency", "type": "Prometheus", "query": "p95"}])]
-    world.readings = {"front": {Signal.LATENCY: Reading(2_500.0, WALL + world.now + 10)}}
+    world.readings = {"front": {ScalingSignal.LATENCY: SignalReading(2_500.0, WALL + world.now + 10)}}
     world.apply(spec)
     world.run()
     assert "is it in milliseconds?" in world.condition("MetricsGood")[2]
@@ -114,7 +114,7 @@ def test_pods_that_an_attacker_labels_as_ours_change_nothing(world: World, label
     """Not the number of ready pods, nor a failing probe of theirs, nor what their samples would say."""
     world.policy.wanted = {"front": 4}
     for number in range(30):
-        world.tell(PodSeen(pod_of(f"evil-{number}", labels=labels, start_s=0.0, ready=number % 2 == 0)))
+        world.tell(ScaledPodSeen(pod_of(f"evil-{number}", labels=labels, start_s=0.0, ready=number % 2 == 0)))
     world.run()
     seen = world.policy.seen[-1].services["front"]
     assert (seen.ready, seen.starting, seen.pending, seen.held) == (4, 0, 0, ())

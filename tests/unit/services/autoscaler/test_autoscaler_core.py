@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.autoscaler.core.events import HpaFact, HpaSeen, PodSeen, ScalerSeen
-from services.autoscaler.core.instructions import Commit, ReadRound, Write
-from shared.autoscaling.safety.readings import Reading
-from shared.model.autoscaler import Signal, TargetRef
+from services.autoscaler.core.events import HpaFact, HpaSeen, ScaledPodSeen, ScalerSeen
+from services.autoscaler.core.instructions import CommitRecord, ReadRound, Write
+from shared.autoscaling.safety.readings import SignalReading
+from shared.model.autoscaler import ScalingSignal, TargetRef
 from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of
 
@@ -74,7 +74,7 @@ def test_a_pause_between_record_and_write_stops_the_write(world: World):
     assert process is not None
     world.now += 10
     world.tell(Tick())
-    while not isinstance(world.carry_out(process), Commit):
+    while not isinstance(world.carry_out(process), CommitRecord):
         pass
     assert any(isinstance(one, Write) for one in process.waiting)
     # before the commit's answer
@@ -163,7 +163,7 @@ def test_without_metrics_it_holds_and_never_falls(world: World):
 def test_a_bad_reading_never_reaches_the_policy(world: World):
     spec = spec_of("front")
     spec["targets"][0]["metrics"] = [{"signal": "latency", "type": "Prometheus", "query": "q"}]
-    world.readings = {"front": {Signal.LATENCY: Reading(float("nan"), WALL + world.now)}}
+    world.readings = {"front": {ScalingSignal.LATENCY: SignalReading(float("nan"), WALL + world.now)}}
     world.apply(spec)
     world.run()
     assert world.policy.seen[-1].services["front"].latency_s is None
@@ -406,7 +406,7 @@ def test_trouble_keeps_a_service_from_falling(world: World, trouble: dict[str, o
 
 def test_an_attackers_pods_with_our_labels_do_not_count(world: World):
     for number in range(50):
-        world.tell(PodSeen(pod_of(f"evil-{number}", node="")))
+        world.tell(ScaledPodSeen(pod_of(f"evil-{number}", node="")))
     world.run()
     assert world.policy.seen[-1].services["front"].ready == 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import Decision, ScalingObservation
 from tests.unit.services.autoscaler.scaler_world import Wants, World, spec_of
 
 
@@ -17,7 +17,7 @@ class Trained(Wants):
         self.inputs: dict[str, dict[str, float]] = {}
         self.envelope: dict[str, tuple[float, float]] | None = {"latency": (0.0, 2.0)}
 
-    def decide(self, seen: Observation) -> Decision:
+    def decide(self, seen: ScalingObservation) -> Decision:
         self.inputs = {"front": {"latency": self.latency}}
         return super().decide(seen)
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from services.autoscaler.core.core import AutoscalerCore
-from services.autoscaler.core.events import KINDS, Listed, ScalerSeen
+from services.autoscaler.core.events import KINDS, ScaledListed, ScalerSeen
 from services.autoscaler.core.instructions import Sweep
-from services.autoscaler.core.state import CoreSettings
+from services.autoscaler.core.state import ScalerCoreSettings
 from services.autoscaler.io.writes import StoreWrites
-from shared.ports import CreateRevisionIs, Delete, Listing, Put
+from shared.ports import CreateRevisionIs, DeleteKey, Listing, Put
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
 from tests.memory_store import MemoryStore
@@ -93,7 +93,7 @@ class Racing:
 
     async def txn(self, compares: Any, ops: Any, *, timeout_s: float = 2.0) -> Any:
         kept = [one for one in compares if self.compares or isinstance(one, CreateRevisionIs)]
-        assert all(isinstance(op, Delete) for op in ops)
+        assert all(isinstance(op, DeleteKey) for op in ops)
         return await self.store.txn(kept, ops)
 
 
@@ -104,17 +104,17 @@ async def test_a_record_that_changes_meanwhile_stays_because_it_is_compared(stor
 
 
 def core() -> AutoscalerCore:
-    return AutoscalerCore(1, CoreSettings(), World().policies, now=0.0)
+    return AutoscalerCore(1, ScalerCoreSettings(), World().policies, now=0.0)
 
 
 def test_it_is_asked_for_once_when_everything_is_listed():
     one = core()
-    first = one.handle_all([ScalerSeen(scaler_of(spec_of("front"))), *(Listed(kind) for kind in KINDS[:-1])], 0.0)
+    first = one.handle_all([ScalerSeen(scaler_of(spec_of("front"))), *(ScaledListed(kind) for kind in KINDS[:-1])], 0.0)
     assert first == []
-    assert Sweep(frozenset({KEY})) in one.handle_all([Listed(KINDS[-1])], 0.0)
-    assert not any(isinstance(found, Sweep) for found in one.handle_all([Listed(KINDS[-1])], 1.0))
+    assert Sweep(frozenset({KEY})) in one.handle_all([ScaledListed(KINDS[-1])], 0.0)
+    assert not any(isinstance(found, Sweep) for found in one.handle_all([ScaledListed(KINDS[-1])], 1.0))
 
 
 def test_a_list_that_was_refused_says_nothing_of_what_is_gone():
-    found = core().handle_all([Listed(kind, served=kind != KINDS[0]) for kind in KINDS], 0.0)
+    found = core().handle_all([ScaledListed(kind, served=kind != KINDS[0]) for kind in KINDS], 0.0)
     assert not any(isinstance(one, Sweep) for one in found)

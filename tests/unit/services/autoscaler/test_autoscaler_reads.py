@@ -14,13 +14,13 @@ from aiohttp import web
 from services.autoscaler.core.events import RoundRead, TargetFact
 from services.autoscaler.core.instructions import ReadRound
 from services.autoscaler.io.follow import sources
-from services.autoscaler.io.reads import Kinds, Reads
+from services.autoscaler.io.reads import Reads, ServedKinds
 from shared.adapters.prometheus import PrometheusClient
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.resources import NODES, PODS, Resource
 from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS
-from shared.model.autoscaler import Signal
+from shared.model.autoscaler import ScalingSignal
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
 from tests.fake_prometheus import FakePrometheus
@@ -88,7 +88,7 @@ async def read(
     spec["targets"][0]["scaleTargetRef"] |= ref or {}
     scaler = scaler_of(spec)
     assert scaler.problems == ()
-    kinds: Any = Kinds(api, 1.0)  # type: ignore[arg-type]
+    kinds: Any = ServedKinds(api, 1.0)  # type: ignore[arg-type]
 
     def reads(client: PrometheusClient | None) -> Reads:
         anything: Any = api
@@ -183,7 +183,7 @@ async def test_a_pods_metric_is_asked_of_just_the_pods_that_the_workload_selects
     api = Api(**{path: values("60"), DEPLOYMENT: body})
     found = await read(api, {"signal": "arrivals", "type": "Pods", "metric": "requests"})
     assert dict(api.asked)[path] == {"labelSelector": asked}
-    assert found.readings["front"][Signal.ARRIVALS].value == 60
+    assert found.readings["front"][ScalingSignal.ARRIVALS].value == 60
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_a_selector_that_cannot_be_said_is_a_bad_reading_and_not_the_whole
     body["spec"]["selector"] = selector
     api = Api(**{path: values("60", "60", "60"), DEPLOYMENT: body})
     found = await read(api, {"signal": "arrivals", "type": "Pods", "metric": "requests"})
-    assert "whole namespace" in found.readings["front"][Signal.ARRIVALS].problem
+    assert "whole namespace" in found.readings["front"][ScalingSignal.ARRIVALS].problem
     assert path not in dict(api.asked)
 
 
@@ -247,10 +247,10 @@ async def test_metrics_of_each_kind_are_read_and_brought_to_our_units(prometheus
     )  # fmt: skip
     readings = found.readings["front"]
     assert {signal: one.value for signal, one in readings.items()} == {
-        Signal.ARRIVALS: 1.5, Signal.LATENCY: 0.25, Signal.QUEUE: 7.0, Signal.FAILED: 12.5,
+        ScalingSignal.ARRIVALS: 1.5, ScalingSignal.LATENCY: 0.25, ScalingSignal.QUEUE: 7.0, ScalingSignal.FAILED: 12.5,
     }  # fmt: skip
-    assert readings[Signal.QUEUE].at_s == 1_800_000_000.0
-    assert {signal: one.pods for signal, one in readings.items() if one.pods is not None} == {Signal.ARRIVALS: 2}
+    assert readings[ScalingSignal.QUEUE].at_s == 1_800_000_000.0
+    assert {signal: one.pods for signal, one in readings.items() if one.pods is not None} == {ScalingSignal.ARRIVALS: 2}
     asked = dict(api.asked)
     assert asked[f"{CUSTOM}/namespaces/shop/pods/*/requests"] == {"labelSelector": "app=front"}
     assert asked[f"{EXTERNAL}/namespaces/shop/depth"] == {"labelSelector": "q=a"}
@@ -259,7 +259,7 @@ async def test_metrics_of_each_kind_are_read_and_brought_to_our_units(prometheus
 @pytest.mark.parametrize(("query", "why"), [("two", "2 series"), ("absent", "empty"), ("nan", "")])
 async def test_a_query_that_is_not_one_number_is_told(prometheus: FakePrometheus, query: str, why: str):
     found = await read(Api(), {"signal": "queue", "type": "Prometheus", "query": query}, prometheus=prometheus)
-    reading = found.readings["front"][Signal.QUEUE]
+    reading = found.readings["front"][ScalingSignal.QUEUE]
     assert why in reading.problem
     assert reading.value is None or reading.value != reading.value
 
@@ -268,14 +268,14 @@ async def test_a_prometheus_that_refuses_and_one_that_is_not_there_are_told(prom
     prometheus.fail = web.json_response({"status": "error", "error": "parse error"}, status=400)
     metric = {"signal": "queue", "type": "Prometheus", "query": "one"}
     told = await read(Api(), metric, prometheus=prometheus)
-    assert "parse error" in told.readings["front"][Signal.QUEUE].problem
-    assert "--prometheus" in (await read(Api(), metric)).readings["front"][Signal.QUEUE].problem
+    assert "parse error" in told.readings["front"][ScalingSignal.QUEUE].problem
+    assert "--prometheus" in (await read(Api(), metric)).readings["front"][ScalingSignal.QUEUE].problem
 
 
 async def test_one_negative_part_is_not_hidden_by_the_sum():
     api = Api(**{f"{EXTERNAL}/namespaces/shop/depth": values("50", "-7")})
     found = await read(api, {"signal": "queue", "type": "External", "metric": "depth"})
-    assert found.readings["front"][Signal.QUEUE].value == -7
+    assert found.readings["front"][ScalingSignal.QUEUE].value == -7
 
 
 async def test_a_token_is_read_anew_for_each_query_and_one_that_is_gone_is_told(

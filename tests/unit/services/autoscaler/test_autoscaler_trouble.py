@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from services.autoscaler.core.cluster import Cluster
+from services.autoscaler.core.cluster import ScaledCluster
 from services.autoscaler.core.events import (
     KINDS,
     HpaFact,
     HpaSeen,
     NodeFact,
-    NodeSeen,
-    PodGone,
-    PodSeen,
+    ScaledNodeSeen,
+    ScaledPodGone,
+    ScaledPodSeen,
     SetSeen,
     TargetFact,
 )
-from services.autoscaler.core.instructions import Commit, Instruction, Write
+from services.autoscaler.core.instructions import CommitRecord, Instruction, Write
 from shared.autoscaling.observation import Policy
-from shared.autoscaling.safety.readings import Reading
-from shared.model.autoscaler import Signal, TargetRef
+from shared.autoscaling.safety.readings import SignalReading
+from shared.model.autoscaler import ScalingSignal, TargetRef
 from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
@@ -78,10 +78,10 @@ def leave_a_rise_unfinished(world: World) -> None:
 
 def test_an_unfinished_rise_outlives_a_commit_that_failed(world: World):
     leave_a_rise_unfinished(world)
-    advance(world, Commit)
+    advance(world, CommitRecord)
     process = world.process
     assert process is not None
-    world.lose(process, next(at for at, one in enumerate(process.waiting) if isinstance(one, Commit)))
+    world.lose(process, next(at for at, one in enumerate(process.waiting) if isinstance(one, CommitRecord)))
     world.run()
     assert world.accepted == [("front", 4, 7, 2)]
 
@@ -129,13 +129,13 @@ def test_a_sum_over_some_of_the_pods_is_no_smaller_load(world: World):
     world.now += 600
     world.policy.wanted = {"front": 1}
     world.apply(spec)
-    world.readings = {"front": {Signal.ARRIVALS: Reading(25.0, WALL + world.now, pods=1)}}
+    world.readings = {"front": {ScalingSignal.ARRIVALS: SignalReading(25.0, WALL + world.now, pods=1)}}
     world.run()
     world.approve()
     world.run()
     assert world.accepted == []
     assert "only 1 of 4 pods have a sample" in world.condition("MetricsGood")[2]
-    world.readings = {"front": {Signal.ARRIVALS: Reading(100.0, WALL + world.now, pods=4)}}
+    world.readings = {"front": {ScalingSignal.ARRIVALS: SignalReading(100.0, WALL + world.now, pods=4)}}
     world.run()
     assert world.accepted == [("front", 4, 1, 1)]
 
@@ -211,17 +211,17 @@ def test_without_the_recorded_weights_the_kill_switch_would_wait_for_a_new_go(wo
 
 
 def test_pods_on_their_way_out_serve_nobody_and_hold_their_room():
-    cluster = Cluster()
-    cluster.take(NodeSeen(NodeFact(name="n1", cpu=2.0, memory=2.0**30, pods=10, takes=True, cordoned=False)))
+    cluster = ScaledCluster()
+    cluster.take(ScaledNodeSeen(NodeFact(name="n1", cpu=2.0, memory=2.0**30, pods=10, takes=True, cordoned=False)))
     cluster.take(SetSeen("set-front", "uid-front"))
     for name, leaving in (("a", False), ("b", True)):
         pod = pod_of(name, owner="set-front", deleting=leaving, requests={"cpu": 1000, "memory": 0})
-        cluster.take(PodSeen(pod))
+        cluster.take(ScaledPodSeen(pod))
     target = TargetFact(uid="uid-front", resource_version="1", replicas=1)
     found = cluster.pods_of("shop", TargetRef("apps/v1", "Deployment", "front"), target)
     assert [(pod.name, pod.there) for pod in found] == [("a", True), ("b", False)]
     assert cluster.free_nodes()[0].cpu == 0.0
-    cluster.take(PodGone("b"))
+    cluster.take(ScaledPodGone("b"))
     assert cluster.free_nodes()[0].cpu == 1.0
     assert cluster.validate() == []
 

@@ -10,16 +10,16 @@ from msgspec import structs
 from services.binder.core import core, state
 from services.binder.core.events import LookedUp
 from services.binder.core.gangs import GangStage, InFlightGang
-from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
+from services.binder.core.in_flight import LEGAL, BindingStage, InFlightBinding
 from services.binder.core.loans import Loans
 from services.binder.cycle import binding_cycle, check
-from services.binder.cycle.batch import Batch, Diagnosis
+from services.binder.cycle.batch import Batch, BatchDiagnosis
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.fence import Fence
 from services.binder.cycle.gang_cycle import GangCycle
 from services.binder.cycle.lenders import IntentLenders
-from services.binder.cycle.line import Line
+from services.binder.cycle.line import BindingLine
 from shared.model.pod import Pod
 from shared.ports import Compare, CreateRevisionIs
 from shared.wire.messages import Outcome
@@ -38,7 +38,7 @@ class NoCompares(NoCreations):
     def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         return []
 
-    def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
+    def failed(self, seen: LookedUp, now: float) -> BatchDiagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
         return super().failed(structs.replace(seen, own_term=self.term, coordinator_term=coordinator_term), now)
 
@@ -98,13 +98,15 @@ def without_waiting_for_what_was_given_up(patch: pytest.MonkeyPatch) -> None:
 
     def check(cycle: BindingCycle, binding: InFlightBinding, pod: Pod) -> None:
         checked(cycle, binding, pod)
-        if binding.lend and binding.stage is Stage.CHECKED:
+        if binding.lend and binding.stage is BindingStage.CHECKED:
             cycle._committer.clear(binding.uid, cycle._state.now)
             cycle.to_binding(binding)
 
     checked = BindingCycle._check
     patch.setattr(BindingCycle, "_check", check)
-    patch.setattr(state, "LEGAL", LEGAL | {(cause, Stage.CHECKED, Stage.SETTLED) for cause, _, _ in LEGAL})
+    patch.setattr(
+        state, "LEGAL", LEGAL | {(cause, BindingStage.CHECKED, BindingStage.SETTLED) for cause, _, _ in LEGAL}
+    )
 
 
 def without_the_fence(patch: pytest.MonkeyPatch) -> None:
@@ -169,8 +171,8 @@ def without_the_gate(patch: pytest.MonkeyPatch) -> None:
 
 def with_one_line_for_all(patch: pytest.MonkeyPatch) -> None:
     """First come, first served, members of gangs too."""
-    add = Line.add
-    patch.setattr(Line, "add", lambda line, uid, _: add(line, uid, ""))
+    add = BindingLine.add
+    patch.setattr(BindingLine, "add", lambda line, uid, _: add(line, uid, ""))
 
 
 def without_marking(patch: pytest.MonkeyPatch) -> None:

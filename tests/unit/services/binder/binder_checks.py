@@ -51,7 +51,11 @@ def check_i1(
 
 
 def offered(kube: FakeKube, node: str) -> Resources:
-    return node_from_api(msgspec.convert(kube.nodes[node], api.Node)).allocatable if node in kube.nodes else Resources()
+    return (
+        node_from_api(msgspec.convert(kube.nodes[node], api.KubeNode)).allocatable
+        if node in kube.nodes
+        else Resources()
+    )
 
 
 def by_claim(pod: Pod, named_by: list[IntentPod] | None) -> set[str]:

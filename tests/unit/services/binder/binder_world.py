@@ -18,31 +18,31 @@ import structlog
 from services.binder.core.core import BinderCore
 from services.binder.core.events import Event, IntentsListed, PlanReceived, StoredIntent
 from services.binder.core.instructions import (
-    Answer,
     Bind,
     Commit,
     Evict,
-    FreeClaim,
     Instruction,
     ListIntents,
     ListPods,
     LookUp,
     MarkPod,
+    PlanAnswer,
     ReadPod,
     Refuse,
+    ReleaseClaim,
     WriteClaim,
 )
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.resources import Deleted, Upserted
+from shared.kube.resources import DeletedObject, Upserted
 from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS, RESERVATION_KIND
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
-from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
+from shared.ports import Compare, CreateRevisionIs, DeleteKey, KeyValue, Op, Put, TxnResult
 from shared.runtime.kube.watches import object_events, reservation_events
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.shards import shards_in
 from shared.scheduling.shards import Shards
@@ -111,9 +111,9 @@ class Binder:
 class World:
     """Time, etcd, the API server, and any number of binders, of which etcd knows one as leader."""
 
-    def __init__(self, *, settings: CoreSettings | None = None, check_preconditions: bool = True) -> None:
+    def __init__(self, *, settings: BinderCoreSettings | None = None, check_preconditions: bool = True) -> None:
         self.now = 100.0
-        self.settings = settings or CoreSettings(validate=True)
+        self.settings = settings or BinderCoreSettings(validate=True)
         self.etcd = MemoryEtcd(clock=lambda: self.now)
         self.kube = FakeKube(check_preconditions=check_preconditions)
         self.commitments: list[Commitment] = []
@@ -123,11 +123,12 @@ class World:
         log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self.api_calls = ApiCalls(
             self.api, self._heard.extend, leadership=AlwaysValid(), failpoints=Failpoints(), bind_timeout_s=5.0,
-            bind_ms=Quantiles(), bind_seconds=None, log=log,
+            bind_ms=ReservoirQuantiles(), bind_seconds=None, log=log,
         )  # fmt: skip
         self.store_calls = {
             shard: StoreCalls(
-                self.store, self._heard.extend, keys=KEYS, shard=shard, failpoints=Failpoints(), commit_ms=Quantiles(),
+                self.store, self._heard.extend, keys=KEYS, shard=shard, failpoints=Failpoints(),
+                commit_ms=ReservoirQuantiles(),
                 log=log,
             )
             for shard in SHARDS
@@ -174,13 +175,13 @@ class World:
         """
         self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
         for effect in binder.effects:
-            if isinstance(effect, FreeClaim):
+            if isinstance(effect, ReleaseClaim):
                 self.carry_out(effect, fault="late", shard=binder.shard)
         binder.effects.clear()
         binder.stopped = "killed"
 
     def _take(self, key: str) -> int:
-        self.etcd.txn([], [Delete(key)])
+        self.etcd.txn([], [DeleteKey(key)])
         return self.etcd.txn([CreateRevisionIs(key, 0)], [Put(key, b"{}")]).revision
 
     # --- shards -------------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class World:
     def tell(self, binder: Binder, *events: Event) -> None:
         for instruction in binder.core.handle_all(events, self.now):
             match instruction:
-                case Answer():
+                case PlanAnswer():
                     binder.answers[instruction.request] = instruction.result
                 case Refuse():
                     binder.refusals[instruction.request] = instruction
@@ -251,7 +252,7 @@ class World:
             match event:
                 case Upserted() if plural == "pods":
                     events.append(PodUpserted(pod_from_api(event.object)))
-                case Deleted() if plural == "pods":
+                case DeletedObject() if plural == "pods":
                     events.append(PodDeleted(event.object.metadata.uid))
                 case _ if plural == RESERVATION_KIND.name:
                     events += reservation_events([event])
@@ -259,7 +260,7 @@ class World:
                     events += object_events(KINDS[plural], [event])
                 case Upserted():
                     events.append(NodeUpserted(node_from_api(event.object)))
-                case Deleted():
+                case DeletedObject():
                     events.append(NodeDeleted(event.object.metadata.name))
         self.tell(binder, *events)
 
@@ -268,7 +269,7 @@ class World:
         effect = next(e for e in binder.effects if kind is None or isinstance(e, kind))
         binder.effects.remove(effect)
         result = self.carry_out(effect, fault=fault, shard=binder.shard)
-        if fault == "late" and not isinstance(effect, WriteClaim | FreeClaim):
+        if fault == "late" and not isinstance(effect, WriteClaim | ReleaseClaim):
             self.late.append(effect)
         if result is not None:
             self.tell(binder, result)
@@ -277,7 +278,7 @@ class World:
     def carry_out(self, effect: Instruction, *, fault: str = "ok", shard: str = "0") -> Event | None:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
-        if isinstance(effect, WriteClaim | FreeClaim):
+        if isinstance(effect, WriteClaim | ReleaseClaim):
             self.api.faults = {"write": ["ok"] * self.fault_at + [fault]}
         self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
@@ -297,7 +298,7 @@ class World:
                 call = self.api_calls.list_pods()
             case WriteClaim():
                 call = self.api_calls.write_claim(effect)
-            case FreeClaim():
+            case ReleaseClaim():
                 call = self.api_calls.free_claim(effect)
             case Evict():
                 call = self.api_calls.evict(effect, self.settings.scheduler_name, granted)
@@ -409,7 +410,8 @@ class AlwaysValid:
 
 
 def make_world(
-    *, nodes: int = 3, pods: int = 3, node_cpu: str = "4", pod_cpu: str = "1", settings: CoreSettings | None = None,
+    *, nodes: int = 3, pods: int = 3, node_cpu: str = "4", pod_cpu: str = "1", settings: BinderCoreSettings
+    | None = None,
     check_preconditions: bool = True,
 ) -> World:  # fmt: skip
     """``n0..`` and ``p0..``."""

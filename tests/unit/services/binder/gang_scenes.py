@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.binder.core.instructions import Bind
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.wire.messages import Outcome, PlacementResult
 from tests.unit.services.binder.binder_world import Binder, World, make_world
 
@@ -12,7 +12,7 @@ FOUR = [(f"p{number}", f"n{number % 2}") for number in range(4)]
 
 def four(**settings: int) -> tuple[World, Binder]:
     """Four pods, two nodes with room for all."""
-    world = make_world(nodes=2, pods=4, settings=CoreSettings(validate=True, **settings))
+    world = make_world(nodes=2, pods=4, settings=BinderCoreSettings(validate=True, **settings))
     return world, world.start_binder()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.binder.core.instructions import Bind, Commit, MarkPod
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.errors import KubeRejected
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
@@ -72,7 +72,7 @@ def test_a_node_that_changed_while_the_api_server_was_busy_is_not_bound_to(what:
 
 
 def test_a_unit_that_waits_for_room_to_bind_is_checked_again() -> None:
-    world = make_world(nodes=1, pods=3, node_cpu="4", settings=CoreSettings(max_bindings=1))
+    world = make_world(nodes=1, pods=3, node_cpu="4", settings=BinderCoreSettings(max_bindings=1))
     binder = world.start_binder()
     request = world.send(binder, world.plan(("p0", "n0"), ("p1", "n0"), ("p2", "n0")))
     world.run(binder, Commit)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
+from services.binder.core.instructions import Bind, ReleaseClaim, WriteClaim
 from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.runtime.kube import claims as claim_writes
@@ -179,13 +179,13 @@ def late_free(world: World) -> list[str]:
     until(world, binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
     world.run(binder, WriteClaim)
-    until(world, binder, FreeClaim)
+    until(world, binder, ReleaseClaim)
     world.fault_at = 0
-    world.carry_out(next(e for e in binder.effects if isinstance(e, FreeClaim)), fault="late")
-    binder.effects = [one for one in binder.effects if not isinstance(one, FreeClaim)]
+    world.carry_out(next(e for e in binder.effects if isinstance(e, ReleaseClaim)), fault="late")
+    binder.effects = [one for one in binder.effects if not isinstance(one, ReleaseClaim)]
     for _ in range(20):  # its intent is deleted
         world.pass_time(binder, 0.1)
-        while any(not isinstance(one, FreeClaim) for one in binder.effects):
+        while any(not isinstance(one, ReleaseClaim) for one in binder.effects):
             world.run(binder)
     binder.effects.clear()
     binder.stopped = "killed"

@@ -6,14 +6,14 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import ClaimUnwritten, IntentsListed
-from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, ReadPod, WriteClaim
-from services.binder.core.state import CoreSettings
+from services.binder.core.instructions import Bind, Commit, ListIntents, ReadPod, ReleaseClaim, WriteClaim
+from services.binder.core.state import BinderCoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.claims import ClaimsOfTerm
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, ObjectUnreadable, PositionLost
-from shared.ports import BindRequest, Delete
+from shared.ports import BindRequest, DeleteKey
 from shared.turns import Tick
 from shared.wire.messages import Outcome
 from tests.builders import make_pod
@@ -95,7 +95,7 @@ def dies_while_it_gives_back(world: World) -> World:
     binder = written(world)
     world.kube.change_node("n0", unschedulable=True)
     world.watch(binder)
-    assert any(isinstance(one, FreeClaim) for one in binder.effects)
+    assert any(isinstance(one, ReleaseClaim) for one in binder.effects)
     for _ in range(5):
         world.now += 0.1
         world.tell(binder, Tick())
@@ -122,7 +122,7 @@ def test_ablation_an_intent_that_goes_first_leaves_its_device_taken(monkeypatch:
 
     monkeypatch.setattr(BindingCycle, "end", end_at_once)
     world = claiming_world()
-    world.settings = CoreSettings()
+    world.settings = BinderCoreSettings()
     assert devices_of(claim_of(dies_while_it_gives_back(world)))
 
 
@@ -173,7 +173,7 @@ def test_a_plan_that_waits_for_a_claim_goes_on_when_the_claim_is_free_not_some_t
 def test_ablation_who_is_not_told_that_a_claim_is_settled_looks_again_only_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Claims, "_settled", lambda *_: None)
+    monkeypatch.setattr(ClaimsOfTerm, "_settled", lambda *_: None)
     world, binder = planned_while_its_claim_is_given_back()
     assert not world.node_of("p")
     later(world, binder)
@@ -202,7 +202,7 @@ def test_who_inherits_an_intent_gives_back_each_claim_of_it_though_another_is_go
 def test_a_claim_whose_device_is_taken_is_given_back_though_an_attempt_before_wrote_it() -> None:
     world = claiming_world()
     world.crash(written(world))
-    world.etcd.txn([], [Delete(KEYS.intent(key)) for key in world.stored()])
+    world.etcd.txn([], [DeleteKey(KEYS.intent(key)) for key in world.stored()])
     add_claiming(world.kube, "q")
     control_claims(world.kube)
     theirs = copy(claim_of(world, "q-gpu"))
@@ -393,7 +393,7 @@ def most_under_way(world: World, pods: int) -> int:
         if step == 40:
             world.kube.change_node("n0", unschedulable=True)
         world.watch(binder)
-        most = max(most, sum(isinstance(one, WriteClaim | FreeClaim) for one in binder.effects))
+        most = max(most, sum(isinstance(one, WriteClaim | ReleaseClaim) for one in binder.effects))
         if binder.effects:
             world.run(binder, type(binder.effects[-1]))
         elif not binder.core.busy:
@@ -408,7 +408,7 @@ def most_under_way(world: World, pods: int) -> int:
 
 def test_so_many_claims_are_written_at_a_time_as_bindings() -> None:
     world = make_world(nodes=1, pods=0)
-    world.settings = CoreSettings(max_bindings=3, validate=True)
+    world.settings = BinderCoreSettings(max_bindings=3, validate=True)
     add_class(world.kube)
     add_devices(world.kube, "n0", 20)
     assert most_under_way(world, 20) == 3
@@ -428,8 +428,8 @@ def test_the_intent_of_a_gang_that_is_given_back_stays_until_the_claims_of_all_a
     world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
     world.watch(binder)
-    while any(not isinstance(one, FreeClaim) for one in binder.effects):
-        world.run(binder, next(type(one) for one in binder.effects if not isinstance(one, FreeClaim)))
+    while any(not isinstance(one, ReleaseClaim) for one in binder.effects):
+        world.run(binder, next(type(one) for one in binder.effects if not isinstance(one, ReleaseClaim)))
     assert world.intents()
     world.crash(binder)
     world.late.clear()
@@ -440,7 +440,7 @@ def test_the_intent_of_a_gang_that_is_given_back_stays_until_the_claims_of_all_a
 
 def test_a_transaction_counts_claims_as_it_counts_pods() -> None:
     world = make_world(nodes=1, pods=0)
-    world.settings = CoreSettings(max_value_pods=4, validate=True)
+    world.settings = BinderCoreSettings(max_value_pods=4, validate=True)
     add_class(world.kube)
     add_devices(world.kube, "n0", 5)
     for number in range(5):
@@ -471,12 +471,12 @@ def test_a_pod_that_somebody_else_bound_elsewhere_holds_none_of_the_devices_that
     assert world.node_of("q") == "n0"
 
 
-@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim])
+@pytest.mark.parametrize("kind", [WriteClaim, ReleaseClaim])
 def test_who_may_not_lead_any_more_writes_no_claim_and_ends_its_term(
-    kind: type[WriteClaim | FreeClaim], monkeypatch: pytest.MonkeyPatch
+    kind: type[WriteClaim | ReleaseClaim], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = claiming_world()
-    if kind is FreeClaim:
+    if kind is ReleaseClaim:
         binder = written(world)
         world.kube.change_node("n0", unschedulable=True)
     else:
@@ -491,12 +491,12 @@ def test_who_may_not_lead_any_more_writes_no_claim_and_ends_its_term(
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
-@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim])
+@pytest.mark.parametrize("kind", [WriteClaim, ReleaseClaim])
 def test_an_answer_that_comes_after_its_claim_is_gone_brings_it_not_back(
-    kind: type[WriteClaim | FreeClaim], *, made_anew: bool
+    kind: type[WriteClaim | ReleaseClaim], *, made_anew: bool
 ) -> None:
     world = claiming_world()
-    if kind is FreeClaim:
+    if kind is ReleaseClaim:
         binder = written(world)
         world.kube.change_node("n0", unschedulable=True)
     else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.cycle.claims import Claims
+from services.binder.core.instructions import ReleaseClaim, WriteClaim
+from services.binder.cycle.claims import ClaimsOfTerm
 from shared.wire.messages import Outcome
 from tests.sim.claims import add_claiming, add_class, add_devices, check_claims, control_claims, devices_of
 from tests.unit.services.binder.binder_checks import check_all
@@ -30,7 +30,7 @@ def one_leaves() -> tuple[World, Binder, int]:
         world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
     world.watch(binder)
-    while others := [one for one in binder.effects if not isinstance(one, FreeClaim)]:
+    while others := [one for one in binder.effects if not isinstance(one, ReleaseClaim)]:
         world.run(binder, type(others[0]))
         world.watch(binder)
     assert (world.node_of("p1"), world.node_of("p2")) == ("n1", "n1")
@@ -43,7 +43,7 @@ def named(world: World) -> set[str]:
 
 def test_a_member_that_ends_alone_is_not_told_and_stays_in_the_intent_until_its_claims_are_free() -> None:
     world, binder, request = one_leaves()
-    world.run(binder, FreeClaim, fault="drop_request")
+    world.run(binder, ReleaseClaim, fault="drop_request")
     world.watch(binder)
     assert "p0" in named(world)
     assert world.uid("p0") in binder.core.state.in_flight
@@ -58,9 +58,9 @@ def test_a_member_that_ends_alone_is_not_told_and_stays_in_the_intent_until_its_
 def test_ablation_a_member_that_ends_at_once_is_named_by_no_intent_while_its_claim_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Claims, "left_by", lambda *_: True)
+    monkeypatch.setattr(ClaimsOfTerm, "left_by", lambda *_: True)
     world, binder, request = one_leaves()
-    assert any(isinstance(one, FreeClaim) for one in binder.effects)
+    assert any(isinstance(one, ReleaseClaim) for one in binder.effects)
     assert outcomes(binder, request) == [Outcome.CONFLICT, Outcome.BOUND, Outcome.BOUND]
     assert "p0" not in named(world)
 
@@ -84,7 +84,7 @@ def test_the_intent_of_a_lone_pod_goes_when_its_claims_are_free_though_it_is_a_m
     until(world, binder, WriteClaim)
     world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
-    until(world, binder, FreeClaim)
+    until(world, binder, ReleaseClaim)
     request = world.send(binder, world.gang(("p", "n1"), ("q", "n1"), at_least=2))
     world.settle(binder)
     assert outcomes(binder, request) == [Outcome.BOUND, Outcome.BOUND]

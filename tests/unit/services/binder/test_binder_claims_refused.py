@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.instructions import FreeClaim, WriteClaim
+from services.binder.core.instructions import ReleaseClaim, WriteClaim
 from services.binder.cycle.claim_returns import REFUSALS
 from shared.errors import KubeRejected
 from shared.turns import Tick
@@ -38,7 +38,7 @@ def leaving() -> tuple[World, Binder]:
     until(world, binder, WriteClaim)
     world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
-    until(world, binder, FreeClaim)
+    until(world, binder, ReleaseClaim)
     return world, binder
 
 
@@ -53,7 +53,7 @@ def test_a_claim_of_which_nothing_could_be_written_is_not_given_back(
     until(world, binder, WriteClaim)
     world.run(binder, WriteClaim)
     world.tell(binder, Tick())
-    assert not any(isinstance(one, FreeClaim) for one in binder.effects)
+    assert not any(isinstance(one, ReleaseClaim) for one in binder.effects)
     world.settle(binder)
     assert outcomes(binder, request) == [Outcome.REFUSED]
     assert not world.intents()
@@ -94,7 +94,7 @@ def test_a_claim_of_which_a_write_got_no_answer_is_given_back_though_the_next_wa
     until(world, binder, WriteClaim)
     forbid(world, monkeypatch, times=1)
     world.run(binder, WriteClaim)
-    until(world, binder, FreeClaim)
+    until(world, binder, ReleaseClaim)
     world.settle(binder)
     for write in world.api.delayed:
         with pytest.raises(KubeRejected, match="precondition"):

@@ -7,7 +7,7 @@ import pytest
 from services.binder.core.events import LookedUp, StoredIntent
 from services.binder.core.instructions import Bind, Commit, LookUp, ReadPod
 from services.binder.cycle.commit import MAX_OPS, MAX_SENDS, Committer
-from shared.ports import MAX_TXN_OPS, Delete, Put
+from shared.ports import MAX_TXN_OPS, DeleteKey, Put
 from shared.wire.keys import Keys
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
@@ -108,7 +108,7 @@ def test_a_clear_alone_waits_a_moment_for_company() -> None:
     committer.clear("a", 10.0)
     assert committer.next_commit(10.0) is None
     assert committer.wake_at() == pytest.approx(10.05)
-    assert commit(committer, 10.06).ops == (Delete(Keys().intent("a")),)
+    assert commit(committer, 10.06).ops == (DeleteKey(Keys().intent("a")),)
 
 
 def test_a_key_that_is_being_deleted_is_put_with_the_next_transaction() -> None:
@@ -117,7 +117,7 @@ def test_a_key_that_is_being_deleted_is_put_with_the_next_transaction() -> None:
     committer.clear("a", 0.0)
     committer.put("a", intent("a"))
     first = commit(committer, 1.0)
-    assert first.ops == (Delete(Keys().intent("a")),)
+    assert first.ops == (DeleteKey(Keys().intent("a")),)
     committer.succeeded(first.batch, 9, 1.0)
     assert isinstance(commit(committer, 1.0).ops[0], Put)
 
@@ -128,7 +128,7 @@ def test_a_unit_settled_while_its_first_transaction_is_in_flight_is_deleted_afte
     first = commit(committer)
     committer.clear("a", 0.0)
     committer.succeeded(first.batch, 9, 0.0)
-    assert commit(committer, 1.0).ops == (Delete(Keys().intent("a")),)
+    assert commit(committer, 1.0).ops == (DeleteKey(Keys().intent("a")),)
 
 
 def test_a_unit_settled_before_it_was_sent_needs_no_transaction() -> None:
@@ -299,7 +299,7 @@ def test_what_was_given_up_and_comes_after_all_is_deleted() -> None:
     committer.put("new", intent("new"))
     made = commit(committer, 1.0)
     assert committer.failed(LookedUp(made.batch, 3, 7, {"ghost-0": StoredIntent(intent("ghost-0"), 8)}), 1.0)
-    assert [op.key for op in commit(committer, 1.0).ops if isinstance(op, Delete)] == [Keys().intent("ghost-0")]
+    assert [op.key for op in commit(committer, 1.0).ops if isinstance(op, DeleteKey)] == [Keys().intent("ghost-0")]
 
 
 def test_a_gang_waits_until_the_intents_of_its_pods_are_deleted() -> None:
@@ -311,7 +311,7 @@ def test_a_gang_waits_until_the_intents_of_its_pods_are_deleted() -> None:
     committer.put("gang:7-1", Intent(plan_id=1, coordinator_term=7, unit=1, pods=pods, group="g", min_count=2))
     deleted: set[str] = set()
     while (made := committer.next_commit(1.0)) is not None:
-        deleted |= {op.key for op in made.ops if isinstance(op, Delete)}
+        deleted |= {op.key for op in made.ops if isinstance(op, DeleteKey)}
         if any(isinstance(op, Put) for op in made.ops):
             assert {Keys().intent("old-0"), Keys().intent("old-199")} <= deleted
         committer.succeeded(made.batch, 9, 1.0)
@@ -327,5 +327,5 @@ def test_a_lone_pod_waits_until_its_gangs_intent_is_deleted_or_rewritten() -> No
     committer.clear("gang:7-1", 0.0, first=True)
     committer.put("a", intent("a"))
     first = commit(committer, 1.0)
-    assert Delete(Keys().intent("gang:7-1")) in first.ops
+    assert DeleteKey(Keys().intent("gang:7-1")) in first.ops
     assert any(isinstance(op, Put) for op in first.ops)

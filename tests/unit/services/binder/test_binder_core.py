@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from services.binder.core.core import BinderCore
 from services.binder.core.instructions import Bind, Commit
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.turns import Tick
 from shared.wire.messages import Outcome
@@ -103,7 +103,7 @@ def test_a_busy_api_server_is_asked_again_later() -> None:
 
 
 def test_bindings_in_flight_are_bounded() -> None:
-    world = make_world(nodes=3, pods=10, node_cpu="16", settings=CoreSettings(max_bindings=4))
+    world = make_world(nodes=3, pods=10, node_cpu="16", settings=BinderCoreSettings(max_bindings=4))
     binder = world.start_binder()
     world.send(binder, world.plan(*((f"p{i}", f"n{i % 3}") for i in range(10))))
     world.run(binder, Commit)
@@ -129,7 +129,7 @@ def test_pods_of_other_schedulers_are_counted_and_never_bound() -> None:
 
 
 def test_the_term_of_a_core_that_has_learned_begins_with_the_wall_clock_as_it_is_then() -> None:
-    core = BinderCore(0, CoreSettings(validate=True), KEYS, epoch=1000.0)
+    core = BinderCore(0, BinderCoreSettings(validate=True), KEYS, epoch=1000.0)
     core.learn([], 1.0)
     core.lead(3, epoch=5000.0)
     core.handle(Tick(), 2.0)

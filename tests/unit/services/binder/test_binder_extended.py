@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from services.binder.core.events import BindingRefused, Event
-from services.binder.core.in_flight import Stage
-from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
+from services.binder.core.in_flight import BindingStage
+from services.binder.core.instructions import Bind, Commit, ReleaseClaim, WriteClaim
 from services.binder.cycle.claim_returns import ClaimReturns
 from services.binder.metrics import DeviceMetrics
 from shared.errors import LeadershipLost
@@ -154,14 +154,14 @@ def test_what_never_bound_is_deleted_whatever_answer_is_missing(fault: str, faul
     until(world, binder, WriteClaim)
     world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
-    order = until(world, binder, FreeClaim)
+    order = until(world, binder, ReleaseClaim)
     assert order.made
     world.fault_at = fault_at
     if dies:
         world.carry_out(order, fault=fault)
         binder = killed(world, binder)
     else:
-        world.run(binder, FreeClaim, fault=fault)
+        world.run(binder, ReleaseClaim, fault=fault)
     world.settle(binder)
     world.pass_time(binder, 30.0)
     world.settle(binder)
@@ -376,13 +376,13 @@ def test_an_api_server_that_does_not_keep_what_the_pod_is_told_has_no_such_pod_b
     bound_and_clean(world, "plugin")
 
 
-@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim, Bind])
+@pytest.mark.parametrize("kind", [WriteClaim, ReleaseClaim, Bind])
 def test_who_may_not_lead_any_more_makes_no_claim_deletes_none_and_tells_no_pod(
-    kind: type[WriteClaim | FreeClaim | Bind], monkeypatch: pytest.MonkeyPatch
+    kind: type[WriteClaim | ReleaseClaim | Bind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = requesting_world()
     binder, _ = planned(world, "n0")
-    if kind is FreeClaim:
+    if kind is ReleaseClaim:
         until(world, binder, WriteClaim)
         world.run(binder, WriteClaim)
         world.kube.change_node("n0", unschedulable=True)
@@ -401,7 +401,7 @@ def test_what_a_paused_leader_has_read_it_deletes_no_more_once_its_successor_has
     until(world, binder, WriteClaim)
     world.run(binder, WriteClaim)
     world.kube.change_node("n0", unschedulable=True)
-    order = until(world, binder, FreeClaim)
+    order = until(world, binder, ReleaseClaim)
     world.fault_at = fault_at
     world.carry_out(order, fault="late")  # it has read, and was valid then
     world.kube.change_node("n0", unschedulable=False)
@@ -455,7 +455,7 @@ def test_a_plan_is_not_judged_before_the_classes_are_listed_unless_the_node_offe
     world.send(binder, world.plan(("p", "n0")))
     world.send(binder, world.plan(("q", "plugin")))
     assert until(world, binder, Bind).request.name == "q"
-    assert binder.core.state.in_flight[world.uid("p")].stage is Stage.AWAITED
+    assert binder.core.state.in_flight[world.uid("p")].stage is BindingStage.AWAITED
     add_class(world.kube, resource=RESOURCE)
     world.watch(binder)
     world.tell(binder, Listed("deviceclasses"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from services.binder.core.instructions import Bind, Commit, Instruction, MarkPod, ReadPod
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.wire.records import gang_key
 from tests.unit.services.binder.ablations import (
     with_the_head_first,
@@ -55,7 +55,7 @@ class Run:
             nodes=NODES,
             pods=size,
             node_cpu=str(size),
-            settings=CoreSettings(validate=validate and size < 10, max_value_pods=value),
+            settings=BinderCoreSettings(validate=validate and size < 10, max_value_pods=value),
         )
         self.binder = world.start_binder()
         self.size, self.trouble, self.late = size, trouble, late

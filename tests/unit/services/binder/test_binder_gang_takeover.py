@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core.instructions import Bind, Commit, MarkPod
-from services.binder.core.state import CoreSettings
-from shared.ports import Delete, Put
+from services.binder.core.state import BinderCoreSettings
+from shared.ports import DeleteKey, Put
 from shared.turns import Tick
 from shared.wire.messages import Plan
 from shared.wire.records import encode_record
@@ -18,7 +18,7 @@ FOUR = [(f"p{number}", f"n{number}") for number in range(4)]
 
 def left(*, at_least: int = 4, value: int = 512, bound: int = 0, commits: int = 0) -> tuple[World, Plan]:
     """A binder died: its gang of four was committed (or so many transactions of it were made), so many were bound."""
-    world = make_world(nodes=4, pods=4, settings=CoreSettings(validate=True, max_value_pods=value))
+    world = make_world(nodes=4, pods=4, settings=BinderCoreSettings(validate=True, max_value_pods=value))
     binder = world.start_binder()
     plan = world.gang(*FOUR, at_least=at_least)
     world.send(binder, plan)
@@ -108,7 +108,7 @@ def test_a_head_whose_link_is_missing_is_left_alone_and_told() -> None:
     world, _ = left(value=2)
     [link] = [key for key in world.intents() if key.endswith(":1")]
     world.late.clear()
-    world.etcd.txn([], [Delete(KEYS.intent(link))])
+    world.etcd.txn([], [DeleteKey(KEYS.intent(link))])
     binder = world.start_binder()
     assert binder.core.stats.intents_unreadable == 1
     assert len(world.intents()) == 1
@@ -119,7 +119,7 @@ def test_an_intent_of_a_gang_that_nobody_wrote_is_found_by_the_sweep_and_resolve
     world.late.clear()
     [(key, intent)] = world.intents().items()
     assert intent is not None
-    world.etcd.txn([], [Delete(KEYS.intent(key))])
+    world.etcd.txn([], [DeleteKey(KEYS.intent(key))])
     binder = world.start_binder()
     world.etcd.txn([], [Put(KEYS.intent(key), encode_record(intent))])
     for _ in range(2):
@@ -152,7 +152,7 @@ def found(*, at_least: int = 4, bound: int = 0, a_turn: int = 1, gone: int = 0) 
     world, _ = left(at_least=at_least, bound=bound)
     for number in range(gone):
         world.kube.remove_node(f"n{3 - number}")
-    world.settings = CoreSettings(validate=True, units_per_turn=a_turn)
+    world.settings = BinderCoreSettings(validate=True, units_per_turn=a_turn)
     return world, take_over(world)
 
 
@@ -207,8 +207,8 @@ def test_a_plan_for_a_pod_that_is_not_taken_up_yet_waits_for_what_becomes_of_it(
     world, _ = left()
     world.late.clear()
     [(key, intent)] = world.intents().items()
-    world.etcd.txn([], [Delete(KEYS.intent(key))])
-    world.settings = CoreSettings(validate=True, units_per_turn=1)
+    world.etcd.txn([], [DeleteKey(KEYS.intent(key))])
+    world.settings = BinderCoreSettings(validate=True, units_per_turn=1)
     binder = world.start_binder()
     assert intent is not None
     world.etcd.txn([], [Put(KEYS.intent(key), encode_record(intent))])
@@ -222,12 +222,12 @@ def test_a_plan_for_a_pod_that_is_not_taken_up_yet_waits_for_what_becomes_of_it(
 
 
 def test_lone_pods_of_inherited_intents_are_taken_up_some_per_turn_too() -> None:
-    world = make_world(nodes=4, pods=4, settings=CoreSettings(validate=True))
+    world = make_world(nodes=4, pods=4, settings=BinderCoreSettings(validate=True))
     binder = world.start_binder()
     world.send(binder, world.plan(*FOUR))
     world.run(binder, Commit)
     world.crash(binder)
-    world.settings = CoreSettings(validate=True, units_per_turn=3)
+    world.settings = BinderCoreSettings(validate=True, units_per_turn=3)
     binder = take_over(world)
     core = binder.core
     assert (len(core.state.in_flight), len(core.state.heirs), core.wake_at) == (3, 1, world.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.binder.core.events import BindingRefused
 from services.binder.core.gangs import GangStage
 from services.binder.core.instructions import Commit
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.model.cluster_events import NodeUpserted
 from shared.turns import Tick
 from shared.wire.messages import Outcome
@@ -31,7 +31,7 @@ def test_a_gang_larger_than_a_turn_is_committed_as_one() -> None:
 
 
 def test_a_gang_that_falls_short_before_all_of_it_is_taken_up_is_given_back_at_once() -> None:
-    world = make_world(nodes=2, pods=4, node_cpu="1", settings=CoreSettings(validate=True, units_per_turn=3))
+    world = make_world(nodes=2, pods=4, node_cpu="1", settings=BinderCoreSettings(validate=True, units_per_turn=3))
     binder = world.start_binder()
     request = world.send(binder, world.gang(*FOUR, at_least=4))
     state = binder.core.state

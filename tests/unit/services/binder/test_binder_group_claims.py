@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core.events import ClaimFreed
-from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
+from services.binder.core.instructions import Bind, ReleaseClaim, WriteClaim
 from services.binder.cycle.claim_returns import REFUSALS
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.claims import ClaimsOfTerm
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, NATIVE_GROUPS
 from shared.model.cluster_events import Listed
 from shared.model.devices import Consumer
@@ -121,7 +121,7 @@ def test_members_that_do_not_bind_leave_the_groups_claim_as_it_is_and_marked() -
     world.run(binder, WriteClaim)
     version = claim_of(world, "g-gpu")["metadata"]["resourceVersion"]
     world.kube.change_node("n0", unschedulable=True)
-    order = until(world, binder, FreeClaim)
+    order = until(world, binder, ReleaseClaim)
     assert not order.deallocate
     world.settle(binder)
     assert Outcome.BOUND not in outcomes(binder, request)
@@ -141,11 +141,11 @@ def test_one_mark_or_two_are_enough_for_all_members_that_do_not_bind(count: int)
     world.kube.change_node("n0", unschedulable=True)
     marks = 0
     while request not in binder.answers:
-        until(world, binder, FreeClaim)
-        world.run(binder, FreeClaim)
+        until(world, binder, ReleaseClaim)
+        world.run(binder, ReleaseClaim)
         marks += 1
         world.watch(binder)
-        while binder.effects and not any(isinstance(one, FreeClaim) for one in binder.effects):
+        while binder.effects and not any(isinstance(one, ReleaseClaim) for one in binder.effects):
             world.run(binder)
             world.watch(binder)
     world.settle(binder)
@@ -234,7 +234,7 @@ def test_ablation_without_a_mark_a_free_of_before_comes_after_the_binding(monkey
         return bool(claim_of(world, "g-gpu")["metadata"]["resourceVersion"] != before["resourceVersion"])
 
     assert late_free_is_refused()
-    monkeypatch.setattr(Claims, "_carried", lambda *_: True)
+    monkeypatch.setattr(ClaimsOfTerm, "_carried", lambda *_: True)
     assert not late_free_is_refused()
 
 
@@ -243,10 +243,10 @@ def test_a_return_that_is_refused_for_good_stands_for_no_mark_of_others() -> Non
     world = gang_world()
     core = world.start_binder().core
     returns = core.cycle.claims.returns
-    lone = FreeClaim("default", "g-gpu", "c", "lone", deallocate=True)
+    lone = ReleaseClaim("default", "g-gpu", "c", "lone", deallocate=True)
     returns.order(lone)
     for uid in ("a", "b"):
-        returns.order(FreeClaim("default", "g-gpu", "c", uid, deallocate=False, group=True))
+        returns.order(ReleaseClaim("default", "g-gpu", "c", uid, deallocate=False, group=True))
     for _ in range(REFUSALS):
         returns.freed(ClaimFreed("default/g-gpu", None, done=False, status=403))
         core.state.now += 60.0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, ListIntents, LookUp, ReadPod
 from services.binder.core.loans import READS_AT_ONCE, Loans
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.ports import CreateRevisionIs, ModRevisionIs
 from shared.wire.messages import Loan, Outcome, Plan
 from tests.builders import make_node, make_pod
@@ -20,7 +20,7 @@ HOME_NODE, LENT_NODE = "n2", "n5"
 """Of shard 0, whose binder commits, and of shard 1, whose binder lends."""
 
 
-def two_shards(*, settings: CoreSettings | None = None) -> tuple[World, Binder, Binder]:
+def two_shards(*, settings: BinderCoreSettings | None = None) -> tuple[World, Binder, Binder]:
     """A pod fills a node."""
     world = make_world(nodes=7, pods=4, node_cpu="1", settings=settings)
     world.divide("0", "1")
@@ -293,7 +293,7 @@ def test_room_is_lent_only_once_what_was_given_up_there_cannot_come_any_more() -
 
 def test_ablation_what_is_lent_at_once_overcommits_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     without_waiting_for_what_was_given_up(monkeypatch)
-    world, home, lender = two_shards(settings=CoreSettings())
+    world, home, lender = two_shards(settings=BinderCoreSettings())
     given_up(world, lender)
     assert any(found.startswith(f"I2: {LENT_NODE}") for found in committed_on_a_loan(world, home, lender))
 

@@ -13,9 +13,9 @@ import pytest
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import Commit
 from services.binder.core.loans import Loans
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from services.binder.cycle import binding_cycle
-from services.binder.cycle.check import Verdict, hold
+from services.binder.cycle.check import CheckVerdict, hold
 from shared.model.pod import Pod
 from tests.unit.services.binder.binder_checks import check_all
 from tests.unit.services.binder.binder_world import Binder, World, make_world
@@ -87,10 +87,10 @@ def test_a_pod_that_grew_is_not_bound_on_a_loan(scene: Callable[[], list[str]]) 
 def test_ablation_a_home_that_judges_others_nodes_overcommits_them(
     scene: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(State, "owns", lambda *_: True)
+    monkeypatch.setattr(BinderState, "owns", lambda *_: True)
     monkeypatch.setattr(Loans, "count", lambda _: None)  # what is committed after a takeover began it does not show
 
-    def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
+    def borrow(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdict | None:
         hold(state, binding, pod)
         binding.rv = pod.resource_version
         return None

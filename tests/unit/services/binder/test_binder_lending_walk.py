@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.binder.core.events import ShardsSeen
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.wire.messages import Gang, Loan, Placement
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.ablations import (
@@ -36,7 +36,7 @@ NODES = ("n0", "n2", "n5", "n6", "n1")
 class LendingWalk:
     """One seed's walk."""
 
-    def __init__(self, seed: int, settings: CoreSettings) -> None:
+    def __init__(self, seed: int, settings: BinderCoreSettings) -> None:
         self.rng = Random(seed)
         self.world = World(settings=settings)
         self.world.divide(*LAYOUTS[seed % 2])
@@ -227,7 +227,7 @@ class Violation(Exception):
 
 def walk(seed: int, *, validate: bool = True, steps: int = 500) -> LendingWalk:
     """A whole walk and its rest. Raises ``Violation``."""
-    settings = CoreSettings(validate=validate, max_value_pods=2 + seed % 2 * 30, units_per_turn=1 + seed % 3)
+    settings = BinderCoreSettings(validate=validate, max_value_pods=2 + seed % 2 * 30, units_per_turn=1 + seed % 3)
     walked = LendingWalk(seed, settings)
     for _ in range(steps):
         walked.step()

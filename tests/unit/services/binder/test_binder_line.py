@@ -7,8 +7,8 @@ from typing import NoReturn
 import pytest
 
 from services.binder.core.instructions import Bind, Commit
-from services.binder.core.state import CoreSettings
-from services.binder.cycle.line import SLICE_S, Line
+from services.binder.core.state import BinderCoreSettings
+from services.binder.cycle.line import SLICE_S, BindingLine
 from tests.unit.services.binder.ablations import with_one_line_for_all
 from tests.unit.services.binder.binder_checks import at_rest
 from tests.unit.services.binder.binder_world import make_world
@@ -18,7 +18,7 @@ def many(gang: str, most: int) -> int:
     return most
 
 
-def taken(line: Line, now: float = 0.0, at_once: object = many) -> list[str]:
+def taken(line: BindingLine, now: float = 0.0, at_once: object = many) -> list[str]:
     """Everybody who is sent now, in order."""
     sent: list[str] = []
     while (uid := line.next(now, at_once)) is not None:  # type: ignore[arg-type]  # a function of the test
@@ -28,7 +28,7 @@ def taken(line: Line, now: float = 0.0, at_once: object = many) -> list[str]:
 
 
 def test_a_lone_pod_behind_a_large_gang_is_next() -> None:
-    line = Line(8)
+    line = BindingLine(8)
     for number in range(500):
         line.add(f"g-{number}", "g")
     line.add("lone", "")
@@ -36,7 +36,7 @@ def test_a_lone_pod_behind_a_large_gang_is_next() -> None:
 
 
 def test_lone_pods_and_a_gang_go_in_turn() -> None:
-    line = Line(8)
+    line = BindingLine(8)
     for number in range(4):
         line.add(f"g-{number}", "g")
         line.add(f"pod{number}", "")
@@ -44,7 +44,7 @@ def test_lone_pods_and_a_gang_go_in_turn() -> None:
 
 
 def test_a_gang_that_hangs_leaves_half_of_the_room_and_two_leave_a_quarter() -> None:
-    line = Line(8)
+    line = BindingLine(8)
     for number in range(20):
         line.add(f"a-{number}", "a")
     assert len(taken(line)) == 4
@@ -57,7 +57,7 @@ def test_a_gang_that_hangs_leaves_half_of_the_room_and_two_leave_a_quarter() -> 
 
 
 def test_a_gang_that_is_first_for_long_goes_to_the_end() -> None:
-    line = Line(4)
+    line = BindingLine(4)
     for number in range(20):
         line.add(f"a-{number}", "a")
         line.add(f"b-{number}", "b")
@@ -70,7 +70,7 @@ def test_a_gang_that_is_first_for_long_goes_to_the_end() -> None:
 
 
 def test_members_of_one_gang_are_sent_before_those_of_the_next() -> None:
-    line = Line(8)
+    line = BindingLine(8)
     for gang in ("a", "b"):
         for number in range(3):
             line.add(f"{gang}-{number}", gang)
@@ -78,7 +78,7 @@ def test_members_of_one_gang_are_sent_before_those_of_the_next() -> None:
 
 
 def test_a_gang_that_may_send_nothing_does_not_stop_the_next() -> None:
-    line = Line(8)
+    line = BindingLine(8)
     line.add("a-0", "a")
     line.add("b-0", "b")
     assert taken(line, at_once=lambda gang, most: 0 if gang == "a" else most) == ["b-0"]
@@ -97,7 +97,7 @@ class Untold(dict[str, int]):
 
 
 def test_whose_binding_is_next_costs_no_look_at_all_gangs_in_flight() -> None:
-    line = Line(64)
+    line = BindingLine(64)
     line._sent = Untold()
     for number in range(48):
         line.add(f"g{number}-0", f"g{number}")
@@ -110,7 +110,7 @@ def test_whose_binding_is_next_costs_no_look_at_all_gangs_in_flight() -> None:
 
 
 def test_with_room_for_one_everybody_has_a_turn() -> None:
-    line = Line(1)
+    line = BindingLine(1)
     line.add("g-0", "g")
     line.add("lone", "")
     assert taken(line) == ["lone"]
@@ -122,7 +122,7 @@ def test_with_room_for_one_everybody_has_a_turn() -> None:
 
 def last_sent_beside_a_hanging_gang() -> str:
     """A gang's first member is bound, then the API server answers nothing; a lone pod is planned. Who is sent last?"""
-    world = make_world(nodes=4, pods=60, node_cpu="100", settings=CoreSettings(max_bindings=8))
+    world = make_world(nodes=4, pods=60, node_cpu="100", settings=BinderCoreSettings(max_bindings=8))
     binder = world.start_binder()
     world.send(binder, world.gang(*((f"p{n}", f"n{n % 4}") for n in range(59)), at_least=2))
     world.run(binder, Commit)

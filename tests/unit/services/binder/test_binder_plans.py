@@ -5,7 +5,7 @@ from __future__ import annotations
 from sys import getrefcount
 
 from services.binder.core.instructions import Commit, LookUp
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.wire.messages import Outcome
 from tests.unit.services.binder.binder_checks import at_rest, outcome
 from tests.unit.services.binder.binder_world import make_world
@@ -112,7 +112,7 @@ def test_a_plan_is_answered_unresolved_in_time_and_goes_on() -> None:
 
 
 def test_too_many_units_on_their_way_are_refused() -> None:
-    world = make_world(settings=CoreSettings(max_units=1))
+    world = make_world(settings=BinderCoreSettings(max_units=1))
     binder = world.start_binder()
     request = world.send(binder, world.plan(("p0", "n0"), ("p1", "n1")))
     assert (binder.refusals[request].code, binder.refusals[request].status) == ("overloaded", 429)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from tests.builders import make_pod
 from tests.unit.services.binder.ablations import without_compares, without_the_check
 from tests.unit.services.binder.binder_checks import check_all, named
@@ -22,7 +22,7 @@ class Walk:
     """One seed's walk."""
 
     def __init__(
-        self, seed: int, *, settings: CoreSettings | None = None, check_preconditions: bool = True,
+        self, seed: int, *, settings: BinderCoreSettings | None = None, check_preconditions: bool = True,
         check_tests: bool = True,
     ) -> None:  # fmt: skip
         self.rng = Random(seed)
@@ -162,11 +162,13 @@ class Violation(Exception):
 
 
 def walk(
-    seed: int, steps: int = 250, *, settings: CoreSettings | None = None, check_preconditions: bool = True,
+    seed: int, steps: int = 250, *, settings: BinderCoreSettings | None = None, check_preconditions: bool = True,
     check_tests: bool = True,
 ) -> Walk:  # fmt: skip
     """A whole walk and its rest. Raises ``Violation``."""
-    settings = settings or CoreSettings(validate=True, max_value_pods=2 + seed % 2 * 30, units_per_turn=1 + seed % 3)
+    settings = settings or BinderCoreSettings(
+        validate=True, max_value_pods=2 + seed % 2 * 30, units_per_turn=1 + seed % 3
+    )
     walked = Walk(seed, settings=settings, check_preconditions=check_preconditions, check_tests=check_tests)
     for _ in range(steps):
         walked.step()
@@ -218,7 +220,7 @@ def found_by_the_walk(**ablation: Any) -> str:
 
 def test_ablation_without_the_term_compare_the_checkers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     without_compares(monkeypatch)
-    assert found_by_the_walk(settings=CoreSettings()).startswith(("I1", "I4"))
+    assert found_by_the_walk(settings=BinderCoreSettings()).startswith(("I1", "I4"))
 
 
 def test_ablation_without_the_placement_check_a_node_is_overcommitted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from services.binder.admin import Admin
+from services.binder.admin import BinderAdmin
 from services.binder.core.core import BinderCore
 from services.binder.core.instructions import Bind
-from services.binder.core.state import CoreSettings
-from services.binder.shell import Shell
+from services.binder.core.state import BinderCoreSettings
+from services.binder.shell import BinderShell
 from shared.errors import ConclaveError, LeadershipLost, StoreUnknown, WireError
-from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
+from shared.ports import Compare, CreateRevisionIs, DeleteKey, Op, Put, TxnResult
 from shared.runtime.http.callers import Caller
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.kube.watches import Watches
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.service import boottime
@@ -72,7 +72,7 @@ class Stage:
         self.coordinator_term = self.take(KEYS.coordinator_leader)
         self.term = self.take(KEYS.binder_leader("0"))
         self.ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.shell = Shell(
+        self.shell = BinderShell(
             self.core(self.term),
             store=self.store,
             api=self.api,
@@ -88,10 +88,10 @@ class Stage:
             self.kube.add_pod(make_pod("p0").cpu("1"))
 
     def core(self, term: int) -> BinderCore:
-        return BinderCore(term, CoreSettings(retry_s=0.01, clear_linger_s=0.01), KEYS)
+        return BinderCore(term, BinderCoreSettings(retry_s=0.01, clear_linger_s=0.01), KEYS)
 
     def take(self, key: str) -> int:
-        self.etcd.txn([], [Delete(key)])
+        self.etcd.txn([], [DeleteKey(key)])
         return self.etcd.txn([CreateRevisionIs(key, 0)], [Put(key, b"{}")]).revision
 
     def plan(self, *names: str, node: str = "n0", plan_id: int = 1) -> Plan:
@@ -157,7 +157,7 @@ async def test_a_plan_is_bound_and_its_intent_cleared_on_drain() -> None:
         assert [(r.outcome, r.node) for r in answer.results] == [(Outcome.BOUND, "n0")]
         await stage.shell.drain()
         assert stage.intents() == 0
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await stage.shell.submit(stage.plan("p0", plan_id=2))
         assert refused.value.code == "not_ready"
 
@@ -174,14 +174,14 @@ async def test_a_forged_term_that_commits_nothing_does_not_lock_the_true_coordin
             monkeypatch.setattr(stage.shell, "_confirm", believe)
         forged = Plan(VERSION, 1, 0, 2**40, 1, [])
         if checked:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 await stage.shell.submit(forged)
             assert (refused.value.status, refused.value.code) == (409, "stale_term")
             answer = await stage.shell.submit(stage.plan("p0"))
             assert answer.results[0].outcome == Outcome.BOUND
         else:
             await stage.shell.submit(forged)
-            with pytest.raises(Refused) as locked_out:
+            with pytest.raises(RequestRefused) as locked_out:
                 await stage.shell.submit(stage.plan("p0"))
             assert locked_out.value.code == "stale_term"
 
@@ -200,7 +200,7 @@ async def test_a_new_term_is_confirmed_once_and_waits_while_etcd_is_silent(monke
             return answer
 
         monkeypatch.setattr(stage.shell.store_calls, "coordinator_term", coordinator_term)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await stage.shell.submit(stage.plan("p0"))
         assert (refused.value.status, refused.value.code) == (503, "not_ready")
         assert (await stage.shell.submit(stage.plan("p0"))).results[0].outcome == Outcome.BOUND
@@ -291,7 +291,7 @@ async def test_a_deposed_coordinators_plan_is_refused_with_its_code() -> None:
     async with leading() as stage:
         plan = stage.plan("p0")
         stage.take(KEYS.coordinator_leader)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await stage.shell.submit(plan)
         assert (refused.value.code, refused.value.status) == ("stale_term", 409)
         assert stage.kube.bound == []
@@ -308,9 +308,9 @@ async def test_the_same_plan_at_once_from_two_connections_is_done_once() -> None
 
 async def test_plans_come_as_messages_and_standbys_refuse_them() -> None:
     async with leading() as stage:
-        admin = Admin("b1", "0")
+        admin = BinderAdmin("b1", "0")
         body = encode(stage.plan("p0"))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await admin.plans(body, Caller())
         assert (refused.value.code, refused.value.status) == ("not_leader", 421)
         admin.parts = stage.shell

@@ -6,7 +6,7 @@ import pytest
 
 from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, MarkPod, ReadPod
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.model.cluster_events import Listed
 from shared.ports import Put
 from shared.wire.messages import Outcome
@@ -70,7 +70,7 @@ def test_a_plan_of_a_coordinator_that_is_followed_meanwhile_is_refused_when_plan
 
 
 def test_no_more_is_kept_during_the_takeover_than_may_be_on_its_way() -> None:
-    world = make_world(settings=CoreSettings(validate=True, max_units=2))
+    world = make_world(settings=BinderCoreSettings(validate=True, max_units=2))
     binder = world.start_binder(ready=False)
     kept = [world.send(binder, world.plan((name, "n1"))) for name in ("p0", "p1")]
     refused = world.send(binder, world.plan(("p2", "n1")))
@@ -226,7 +226,7 @@ def test_the_plan_is_sent_again_to_the_new_leader_and_answered_from_the_intent()
 
 
 def test_one_pod_that_cannot_be_resolved_does_not_stop_the_others_for_ever() -> None:
-    world = make_world(settings=CoreSettings(takeover_grace_s=5.0))
+    world = make_world(settings=BinderCoreSettings(takeover_grace_s=5.0))
     committed(world)
     world.kube.remove_node("n0")
     binder = take_over(world)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core import events
-from services.binder.core.in_flight import TRANSITIONS, InFlightBinding, Stage
+from services.binder.core.in_flight import TRANSITIONS, BindingStage, InFlightBinding
 from services.binder.core.instructions import Bind, Commit
-from services.binder.core.state import State
+from services.binder.core.state import BinderState
 from shared.errors import InvalidTransition
 from shared.model import cluster_events
 from tests.unit.services.binder.binder_world import make_world
 
 
-def on_its_way() -> tuple[State, InFlightBinding]:
+def on_its_way() -> tuple[BinderState, InFlightBinding]:
     """A unit whose intent is committed, and whose Binding is out."""
     world = make_world()
     binder = world.start_binder()
@@ -27,26 +27,29 @@ def test_an_illegal_move_names_the_unit_the_move_its_cause_and_its_story() -> No
     state, binding = on_its_way()
     state.cause = events.Committed
     with pytest.raises(InvalidTransition) as caught:
-        state.move(binding, Stage.AWAITED)
+        state.move(binding, BindingStage.AWAITED)
     error = caught.value
     assert (error.uid, error.start, error.finish, error.cause) == (binding.uid, "binding", "awaited", "Committed")
     assert "awaited -> checked on PlanReceived" in str(error)
-    assert binding.stage is Stage.BINDING
+    assert binding.stage is BindingStage.BINDING
 
 
 @pytest.mark.parametrize("cause", [events.Evicted, events.Compared, cluster_events.ObjectChanged, events.LookUpFailed])
 def test_what_is_not_about_units_moves_none(cause: type[events.Event]) -> None:
     state, binding = on_its_way()
     state.cause = cause
-    for stage in Stage:
+    for stage in BindingStage:
         with pytest.raises(InvalidTransition):
             state.move(binding, stage)
 
 
 def test_a_settled_unit_goes_nowhere_and_every_stage_has_an_end() -> None:
     moves = [(start, finish) for moves in TRANSITIONS.values() for start, ends in moves.items() for finish in ends]
-    assert all(start is not Stage.SETTLED and finish is not Stage.NEW for start, finish in moves)
-    assert {start for start, finish in moves if finish is Stage.SETTLED} == set(Stage) - {Stage.NEW, Stage.SETTLED}
+    assert all(start is not BindingStage.SETTLED and finish is not BindingStage.NEW for start, finish in moves)
+    assert {start for start, finish in moves if finish is BindingStage.SETTLED} == set(BindingStage) - {
+        BindingStage.NEW,
+        BindingStage.SETTLED,
+    }
 
 
 def test_a_unit_tells_its_whole_story() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.gangs import GangStage, InFlightGang
-from services.binder.core.in_flight import Stage
+from services.binder.core.in_flight import BindingStage
 from services.binder.core.instructions import Commit
-from services.binder.core.state import NEVER, CoreSettings
+from services.binder.core.state import NEVER, BinderCoreSettings
 from shared.errors import InvalidState
 from shared.turns import Tick
 from tests.builders import make_pod
@@ -21,7 +21,7 @@ from tests.unit.services.binder.binder_world import World, make_world
 
 def busy() -> tuple[World, BinderCore, str]:
     """A binder with one unit that is being bound, one whose intent waits, and one whose pod is awaited."""
-    world = make_world(pods=2, settings=CoreSettings())
+    world = make_world(pods=2, settings=BinderCoreSettings())
     binder = world.start_binder()
     world.send(binder, world.plan(("p0", "n0")))
     world.run(binder, Commit)
@@ -97,7 +97,7 @@ def swap_rows(core: BinderCore, uid: str) -> None:
 
 def in_a_gang() -> tuple[World, BinderCore]:
     """A binder with a committed gang whose first member is being bound."""
-    world = make_world(pods=3, settings=CoreSettings())
+    world = make_world(pods=3, settings=BinderCoreSettings())
     binder = world.start_binder()
     world.send(binder, world.gang(("p0", "n0"), ("p1", "n1"), ("p2", "n2"), at_least=3))
     world.run(binder, Commit)
@@ -105,7 +105,7 @@ def in_a_gang() -> tuple[World, BinderCore]:
 
 
 def member_back_to_checked(gang: InFlightGang) -> None:
-    gang.members[next(iter(gang.members))].stage = Stage.CHECKED
+    gang.members[next(iter(gang.members))].stage = BindingStage.CHECKED
 
 
 def gang_back_to_committing(gang: InFlightGang) -> None:
@@ -123,7 +123,7 @@ def raise_the_minimum(gang: InFlightGang) -> None:
 def close_the_gate(gang: InFlightGang) -> None:
     gang.stage = GangStage.COMMITTED
     for member in gang.members.values():
-        member.stage = Stage.COMMITTED
+        member.stage = BindingStage.COMMITTED
 
 
 def lose_a_member(gang: InFlightGang) -> None:
@@ -170,7 +170,7 @@ BROKEN: list[tuple[str, Callable[[BinderCore, str], None]]] = [
 
 def test_a_busy_binder_is_sound() -> None:
     _, core, uid = busy()
-    assert core.state.in_flight[uid].stage is Stage.BINDING
+    assert core.state.in_flight[uid].stage is BindingStage.BINDING
     assert core.validate() == []
 
 

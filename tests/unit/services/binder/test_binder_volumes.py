@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import Committed, Event, IntentsListed, PlanReceived, StoredIntent
-from services.binder.core.instructions import Answer, Bind, Commit, Instruction, MarkPod, PatchObject
-from services.binder.core.state import CoreSettings
+from services.binder.core.instructions import Bind, Commit, Instruction, MarkPod, PatchObject, PlanAnswer
+from services.binder.core.state import BinderCoreSettings
 from services.binder.cycle.volumes import NOT_IN_TIME
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodUpserted
-from shared.model.cluster_objects import Claim, PersistentVolume, StorageClass
+from shared.model.cluster_objects import PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.pod import Pod
 from shared.wire.keys import Keys
@@ -20,7 +20,7 @@ from shared.wire.records import Intent, IntentPod
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.ablations import without_the_check, without_the_gate
 
-CLAIM = Claim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
+CLAIM = VolumeClaim("default/data", uid="uid-c", class_name="slow", storage_bytes=10, resource_version="7")
 SLOW = StorageClass("slow", provisioner="disks.example", delayed=True)
 
 
@@ -30,12 +30,12 @@ def with_claim(name: str = "a") -> Pod:
     return pod.pod()
 
 
-def changed(claim: Claim) -> ObjectChanged:
+def changed(claim: VolumeClaim) -> ObjectChanged:
     return ObjectChanged("persistentvolumeclaims", claim.key, claim)
 
 
-def binder(*objects: ObjectChanged, settings: CoreSettings | None = None) -> BinderCore:
-    core = BinderCore(5, settings or CoreSettings(), Keys("/c"))
+def binder(*objects: ObjectChanged, settings: BinderCoreSettings | None = None) -> BinderCore:
+    core = BinderCore(5, settings or BinderCoreSettings(), Keys("/c"))
     nodes = [NodeUpserted(make_node(f"n{n}").label(**{"kubernetes.io/hostname": f"n{n}"}).node()) for n in range(2)]
     lists: list[Event] = [Listed("pods"), Listed("nodes"), IntentsListed({})]
     core.handle_all([*nodes, *objects, PodUpserted(with_claim()), *lists], 0.0)
@@ -51,7 +51,7 @@ def placed(core: BinderCore, node: str = "n0") -> list[Instruction]:
 
 
 def outcomes(told: list[Instruction]) -> list[int]:
-    return [result.outcome for i in told if isinstance(i, Answer) for result in i.result.results]
+    return [result.outcome for i in told if isinstance(i, PlanAnswer) for result in i.result.results]
 
 
 def marks(told: list[Instruction]) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_free_volume_that_the_node_reaches_is_reserved_for_the_claim() -> None
 
 
 def test_volumes_that_are_not_bound_in_time_give_the_unit_back() -> None:
-    settings = CoreSettings(volumes_wait_s=10, answer_after_s=60)
+    settings = BinderCoreSettings(volumes_wait_s=10, answer_after_s=60)
     core = binder(ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=settings)
     placed(core)
     assert outcomes(core.handle_all((), 8.0)) == []
@@ -107,7 +107,7 @@ def test_volumes_that_are_not_bound_in_time_give_the_unit_back() -> None:
 
 def test_a_pod_that_waits_for_its_volumes_says_so_once_and_is_bound_at_its_newer_version() -> None:
     core = binder(
-        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=BinderCoreSettings(answer_after_s=60)
     )
     placed(core)
     assert core.wake_at == 3.0, "2 s after it came"
@@ -159,7 +159,7 @@ def local(claim: tuple[str, str] | None = None) -> ObjectChanged:
 def test_a_unit_whose_volume_another_claim_got_is_given_back_and_its_claim_selects_no_node() -> None:
     """A claim that selects a node where no volume can be made would fit nowhere any more."""
     none = ObjectChanged("storageclasses", "slow", replace(SLOW, provisioner="kubernetes.io/no-provisioner"))
-    core = binder(none, local(), changed(CLAIM), settings=CoreSettings(answer_after_s=60))
+    core = binder(none, local(), changed(CLAIM), settings=BinderCoreSettings(answer_after_s=60))
     placed(core, "n1")
     told = core.handle(local(("default/other", "uid-o")), 2.0)
     assert not [i for i in told if isinstance(i, PatchObject)]
@@ -168,7 +168,7 @@ def test_a_unit_whose_volume_another_claim_got_is_given_back_and_its_claim_selec
 
 def test_a_pod_whose_claim_was_deleted_while_it_waited_is_not_bound() -> None:
     core = binder(
-        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=BinderCoreSettings(answer_after_s=60)
     )
     placed(core)
     told = core.handle(ObjectChanged("persistentvolumeclaims", CLAIM.key, None), 2.0)
@@ -179,7 +179,7 @@ def test_a_pod_whose_claim_was_deleted_while_it_waited_is_not_bound() -> None:
 def test_a_unit_is_given_back_when_the_provisioner_rejects_its_node() -> None:
     """It does so by taking the selected node off the claim (kube-scheduler ``checkBindings``)."""
     core = binder(
-        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=CoreSettings(answer_after_s=60)
+        ObjectChanged("storageclasses", "slow", SLOW), changed(CLAIM), settings=BinderCoreSettings(answer_after_s=60)
     )
     placed(core)
     core.handle(changed(replace(CLAIM, selected_node="n0", resource_version="8")), 2.0)
@@ -190,7 +190,7 @@ def test_a_unit_is_given_back_when_the_provisioner_rejects_its_node() -> None:
 
 def taking_over(*kinds: str) -> tuple[BinderCore, list[Instruction]]:
     """A new leader has everything but the lists of ``kinds``; an intent is left for a pod that waits for its claim."""
-    core = BinderCore(6, CoreSettings(), Keys("/c"), kinds=kinds)
+    core = BinderCore(6, BinderCoreSettings(), Keys("/c"), kinds=kinds)
     pod = IntentPod(uid="uid-a", ns="default", name="a", rv="1", node="n0", devices=())
     intent = Intent(plan_id=1, coordinator_term=3, unit=1, pods=(pod,), term=5, policy="")
     told = core.handle_all(
@@ -217,8 +217,8 @@ def test_a_new_leader_judges_no_intent_before_it_knows_the_claims() -> None:
 
 def test_a_new_leader_waits_for_lists_that_do_not_come_no_longer_than_its_grace() -> None:
     core, _ = taking_over("persistentvolumeclaims")
-    assert core.wake_at == CoreSettings().takeover_grace_s
-    assert marks(core.handle_all((), CoreSettings().takeover_grace_s))
+    assert core.wake_at == BinderCoreSettings().takeover_grace_s
+    assert marks(core.handle_all((), BinderCoreSettings().takeover_grace_s))
 
 
 def test_without_the_wait_a_unit_that_waits_for_its_claim_is_withdrawn() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from services.binder.core.core import BinderCore
-from services.binder.core.state import CoreSettings
+from services.binder.core.state import BinderCoreSettings
 from shared.kube.resources import PODS, Resource, WatchEvent
 from shared.runtime.kube import reflector
 from shared.runtime.kube.shared_watches import SharedWatch
@@ -102,7 +102,7 @@ async def taken_over(*, learns: bool = False) -> AsyncIterator[tuple[Successor, 
         for number in range(OTHERS):
             former.kube.add_pod(make_pod(f"other-{number}").cpu("1m").on("n1"))
         api = FallenSilent(former.kube)
-        watches, learned = Watches(api), BinderCore(0, CoreSettings(validate=True), KEYS) if learns else None
+        watches, learned = Watches(api), BinderCore(0, BinderCoreSettings(validate=True), KEYS) if learns else None
         if learned is not None:
             core = learned
             assert watches.attend(lambda events: core.learn(events, boottime()), drop_malformed=True)

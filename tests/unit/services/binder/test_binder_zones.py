@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core.in_flight import InFlightBinding
-from services.binder.core.state import CoreSettings, State
+from services.binder.core.state import BinderCoreSettings, BinderState
 from services.binder.cycle.check import check_node, hold, outdated, surely_fit
 from shared.scheduling.numa import rule
 from tests.unit.shared.scheduling.numa.make import cluster, needs, pod, topology
 
 
-def binder() -> State:
+def binder() -> BinderState:
     made, _ = cluster(topology())
-    state = State(1, CoreSettings())
+    state = BinderState(1, BinderCoreSettings())
     node = made.table.nodes[0]
     assert node is not None
     state.cache.upsert_node(node)
@@ -21,12 +21,12 @@ def binder() -> State:
     return state
 
 
-def refusal(state: State, cpus: int) -> str:
+def refusal(state: BinderState, cpus: int) -> str:
     found = check_node(state, pod("asked", needs(cpus)), "n0")
     return "" if found is None else found.reasons[0]
 
 
-def fill(state: State) -> None:
+def fill(state: BinderState) -> None:
     for uid in "ab":
         assert check_node(state, pod(uid, needs(5)), "n0") is None
         state.cache.assume(uid, "n0", pod(uid, needs(5)).pod_class, 0.0)
@@ -56,7 +56,7 @@ def test_what_a_kubelet_refused_is_for_the_coordinator_to_remember() -> None:
     assert refusal(state, 5) == "", "one that began anew would not know it, and tried in vain for ever"
 
 
-def unit(state: State, uid: str) -> InFlightBinding:
+def unit(state: BinderState, uid: str) -> InFlightBinding:
     """Assumed, its Binding waits."""
     new = pod(uid, needs(5))
     state.pending[uid] = new

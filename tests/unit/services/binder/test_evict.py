@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import Evicted, IntentsListed, PlanReceived
-from services.binder.core.instructions import Answer, Evict
-from services.binder.core.state import CoreSettings
+from services.binder.core.instructions import Evict, PlanAnswer
+from services.binder.core.state import BinderCoreSettings
 from services.binder.io.evict import evict
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 from shared.model.cluster_events import Listed
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Eviction, EvictionOutcome, EvictionReason, EvictionResult, Plan
@@ -24,12 +24,12 @@ from tests.builders import PodBuilder, make_pod
 class Api:
     """Answers each verb by what it is told to raise."""
 
-    def __init__(self, found: Pod | None = None, **errors: Exception) -> None:
+    def __init__(self, found: KubePod | None = None, **errors: Exception) -> None:
         self.errors = errors
         self.found = found
         self.calls: list[tuple[str, str]] = []
 
-    async def get(self, *_: Any, **__: Any) -> Pod | None:
+    async def get(self, *_: Any, **__: Any) -> KubePod | None:
         if "get" in self.errors:
             raise self.errors["get"]
         return self.found
@@ -115,7 +115,7 @@ class Standing(Patches):
         self.late = late
         self.version = 1
 
-    async def get(self, *_: Any, **__: Any) -> Pod | None:
+    async def get(self, *_: Any, **__: Any) -> KubePod | None:
         found = make_pod("v").set(uid="uid-v", resourceVersion=str(self.version)).api()
         self.version += self.late
         return found
@@ -220,47 +220,47 @@ async def test_a_process_that_may_not_lead_any_more_evicts_nobody() -> None:
 
 
 def test_a_plan_of_evictions_is_answered_when_every_victim_has_its_end() -> None:
-    core = BinderCore(5, CoreSettings(), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     plan = Plan(VERSION, 1, 0, 3, 1, [], [victim()])
     (asked,) = [i for i in core.handle(PlanReceived(1, plan), 0.1) if isinstance(i, Evict)]
     done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
     (answer,) = core.handle(Evicted(asked.plan, done), 0.2)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PlanAnswer)
     assert answer.result.evictions == [done]
     again = core.handle(PlanReceived(2, plan), 0.3)
-    assert [i.result.evictions for i in again if isinstance(i, Answer)] == [[done]], "told again, not done again"
+    assert [i.result.evictions for i in again if isinstance(i, PlanAnswer)] == [[done]], "told again, not done again"
     assert not [i for i in again if isinstance(i, Evict)]
 
 
 def test_a_plan_without_an_end_is_answered_in_time() -> None:
-    core = BinderCore(5, CoreSettings(answer_after_s=2.0), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(answer_after_s=2.0), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1)
     (answer,) = core.handle_all((), 2.2)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PlanAnswer)
     assert answer.result.evictions[0].outcome == EvictionOutcome.UNKNOWN
     assert answer.result.evictions[0].waits, "its end can still be heard of"
 
 
 def test_a_plan_that_asks_for_a_victim_that_left_between_two_plans_hears_of_its_end() -> None:
-    core = BinderCore(5, CoreSettings(answer_after_s=2.0), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(answer_after_s=2.0), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     [asked] = [
         i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1) if isinstance(i, Evict)
     ]
-    assert [i for i in core.handle_all((), 2.2) if isinstance(i, Answer)]
+    assert [i for i in core.handle_all((), 2.2) if isinstance(i, PlanAnswer)]
     done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
     assert not core.handle(Evicted(asked.plan, done), 2.3)
     (answer,) = core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 3, 2, [], [victim()])), 2.4)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PlanAnswer)
     assert answer.result.evictions == [done]
     later = core.handle(PlanReceived(3, Plan(VERSION, 3, 0, 3, 3, [], [victim()])), 2.5)
     assert [type(i) for i in later] == [Evict], "told once; what came of it since nobody knows"
 
 
 def test_a_thousand_victims_are_asked_to_leave_some_at_a_time_and_each_plans_in_turn() -> None:
-    core = BinderCore(5, CoreSettings(max_evictions=8, answer_after_s=2.0), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(max_evictions=8, answer_after_s=2.0), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     many = [replace(victim(), uid=f"uid-{number}") for number in range(1000)]
     asked = [i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], many)), 0.1) if isinstance(i, Evict)]
@@ -278,7 +278,7 @@ def test_a_thousand_victims_are_asked_to_leave_some_at_a_time_and_each_plans_in_
 
 
 def test_victims_of_a_coordinator_that_leads_no_more_are_not_asked_any_more() -> None:
-    core = BinderCore(5, CoreSettings(max_evictions=1), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(max_evictions=1), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     two = [replace(victim(), uid=f"uid-{number}") for number in range(2)]
     [first] = [i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], two)), 0.1) if isinstance(i, Evict)]
@@ -288,12 +288,12 @@ def test_victims_of_a_coordinator_that_leads_no_more_are_not_asked_any_more() ->
 
 
 def test_a_victim_that_two_plans_name_is_asked_once_and_both_hear_its_end() -> None:
-    core = BinderCore(5, CoreSettings(), Keys("/c"))
+    core = BinderCore(5, BinderCoreSettings(), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
     [asked] = [
         i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1) if isinstance(i, Evict)
     ]
     assert not core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 3, 2, [], [victim()])), 0.2)
     done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
-    answers = [i for i in core.handle(Evicted(asked.plan, done), 0.3) if isinstance(i, Answer)]
+    answers = [i for i in core.handle(Evicted(asked.plan, done), 0.3) if isinstance(i, PlanAnswer)]
     assert [(answer.request, answer.result.evictions) for answer in answers] == [(1, [done]), (2, [done])]

@@ -10,7 +10,7 @@ import structlog
 from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.ports import Compare, CreateRevisionIs, Op, TxnResult
-from shared.runtime.observe.metrics import Quantiles
+from shared.runtime.observe.metrics import ReservoirQuantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from tests.memory_store import MemoryStore
@@ -40,7 +40,7 @@ class SlowStore(MemoryStore):
 
 def calls_to(store: MemoryStore) -> StoreCalls:
     return StoreCalls(
-        store, lambda _: None, keys=KEYS, shard="0", failpoints=Failpoints(), commit_ms=Quantiles(),
+        store, lambda _: None, keys=KEYS, shard="0", failpoints=Failpoints(), commit_ms=ReservoirQuantiles(),
         log=structlog.get_logger(),
     )  # fmt: skip
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.autoscaler.admin import Admin as AutoscalerAdmin
+from services.autoscaler.admin import ScalerAdmin
 from services.autoscaler.settings import AutoscalerSettings
 from services.controllers.settings import ControllersSettings
-from services.jobs.admin import Admin as JobsAdmin
+from services.jobs.admin import JobsAdmin
 from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
@@ -94,7 +94,7 @@ def test_certificates_of_one_role_are_refused(tmp_path: Path, field: str) -> Non
 
 
 def test_every_route_of_both_is_there_once_and_the_status_tells_of_both() -> None:
-    jobs, scaler = JobsAdmin("c-0"), AutoscalerAdmin("c-0")
+    jobs, scaler = JobsAdmin("c-0"), ScalerAdmin("c-0")
     routes = Faces(jobs, autoscaler=scaler).routes()
     found = {route.path: route for route in routes}
     assert len(found) == len(routes)
@@ -108,7 +108,7 @@ def test_every_route_of_both_is_there_once_and_the_status_tells_of_both() -> Non
 def test_figures_of_both_fit_into_one_registry() -> None:
     metrics = Metrics("controllers")
     JobsAdmin("c-0").register(metrics)
-    AutoscalerAdmin("c-0").register(metrics)
+    ScalerAdmin("c-0").register(metrics)
     shown = set(metrics.exposition().decode().splitlines())
     assert {'conclave_leader{role="jobs"} 0.0', 'conclave_leader{role="autoscaler"} 0.0'} <= shown
     assert {"jobs", "autoscaler"} <= metrics.stats().keys()

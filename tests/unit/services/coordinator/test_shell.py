@@ -15,7 +15,7 @@ import pytest
 from services.coordinator.app import FOLLOWED, Outside, begin
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
-from services.coordinator.standby import Learned
+from services.coordinator.standby import StandbyCore
 from shared.adapters.peers.traffic import Traffic
 from shared.agent.core import AgentCore
 from shared.election.record import LeaderRecord
@@ -24,7 +24,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.rollout.rollout import first_pointer
 from shared.policy.weights import digest
 from shared.policy.weights import encode as encode_weights
-from shared.ports import BindRequest, Delete, Put
+from shared.ports import BindRequest, DeleteKey, Put
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leading import lead
 from shared.runtime.observe.metrics import Metrics
@@ -117,7 +117,7 @@ class World:
         self.admin.register(self.metrics)
         settings = settings or CoordinatorSettings()
         watches = Watches(self.api, FOLLOWED, images=True)
-        heir = Learned(self.api, watches, settings, self.store, KEYS)  # type: ignore[arg-type]
+        heir = StandbyCore(self.api, watches, settings, self.store, KEYS)  # type: ignore[arg-type]
         outside = Outside(self.store, self.api, watches, self.peers, Failpoints(), "http://c0", heir)  # type: ignore[arg-type]
         begun = begin(settings, outside, self.admin, self.metrics, kv.create_revision, self.leading)  # type: ignore[arg-type]
         self.task = asyncio.create_task(lead(self.admin, begun))
@@ -216,7 +216,7 @@ async def test_registered_agents_decide_instead_and_the_leaders_own_again_when_t
     await world.until(lambda: len(world.kube.bound) == 2)
     asked = len(world.peers.timeouts)
     assert asked
-    await world.store.txn([], [Delete(KEYS.agent("a0"))])
+    await world.store.txn([], [DeleteKey(KEYS.agent("a0"))])
     await world.until(lambda: [agent["id"] for agent in world.admin.status()["agents"]] != ["a0"])
     world.kube.add_pod(make_pod("p2"))
     await world.until(lambda: len(world.kube.bound) == 3)
@@ -269,7 +269,7 @@ async def test_the_partition_is_published_under_the_term(world: World) -> None:
 
 async def test_publishing_under_a_stale_term_ends_the_term(world: World) -> None:
     await world.start()
-    await world.store.txn([], [Delete(KEYS.coordinator_leader)])
+    await world.store.txn([], [DeleteKey(KEYS.coordinator_leader)])
     await world.put(KEYS.coordinator_leader, b"{}")
     await world.join("a0")
     assert isinstance(await world.ended(), StoreFenced)
@@ -321,7 +321,7 @@ async def test_an_inherited_intent_is_waited_for(world: World) -> None:
     await world.join("a0")
     await world.start()
     await world.until(lambda: world.admin.core is not None and world.admin.core.place_of(uid) == ["intent"])
-    await world.store.txn([], [Delete(KEYS.intent(uid))])
+    await world.store.txn([], [DeleteKey(KEYS.intent(uid))])
     await world.until(lambda: world.kube.bound)
     assert world.kube.bound[0].uid == uid
 

@@ -8,7 +8,7 @@ import pytest
 
 from services.coordinator.app import FOLLOWED
 from services.coordinator.settings import CoordinatorSettings
-from services.coordinator.standby import Learned
+from services.coordinator.standby import StandbyCore
 from shared.kube.resources import Resource
 from shared.runtime.kube.watches import Watches
 from shared.scheduling.shards import Shards
@@ -26,9 +26,9 @@ class Rights(AsyncKube):
         return self.may
 
 
-async def standby(api: Rights) -> Learned:
+async def standby(api: Rights) -> StandbyCore:
     settings, watches = CoordinatorSettings(), Watches(api, FOLLOWED, images=True)
-    learned = Learned(api, watches, settings, MemoryStore(), Keys.under("/conclave/v1/"))  # type: ignore[arg-type]
+    learned = StandbyCore(api, watches, settings, MemoryStore(), Keys.under("/conclave/v1/"))  # type: ignore[arg-type]
     await learned.stand_by()
     return learned
 

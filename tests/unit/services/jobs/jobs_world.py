@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core.core import JobsCore
 from services.jobs.core.deciding import Deciding
-from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
+from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMinimum, Write, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, like_spec
-from services.jobs.core.state import POD, CoreSettings, State
+from services.jobs.core.state import POD, JobsCoreSettings, JobsState
 from shared.decide.judging import Judge
 from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
 from shared.jobs.policies.elastic import Elastic
 from shared.jobs.registry import make
-from shared.kube.training_pods import Rules
+from shared.kube.training_pods import TrainingPodRules
 from shared.model.queue import QUEUE_LABEL
 from shared.model.training_job import (
     ATTEMPT_LABEL,
@@ -37,9 +37,9 @@ from shared.model.training_job import (
     ROLE_LABEL,
     WORKER,
     GpuNode,
+    JobPhase,
     JobStatus,
     MadeObject,
-    Phase,
     PodState,
     TrainingJob,
     WorkerPod,
@@ -48,7 +48,9 @@ from shared.model.training_job import (
 KINDS = ("jobs", "pods")
 EPOCH = 1_795_000_000.0
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train"}]}}
-SETTINGS = CoreSettings(validate=True, retry_first_s=1.0, retry_most_s=4.0, decide_every_s=600.0, decide_least_s=0.5)
+SETTINGS = JobsCoreSettings(
+    validate=True, retry_first_s=1.0, retry_most_s=4.0, decide_every_s=600.0, decide_least_s=0.5
+)
 
 
 def a_job(name: str = "a", **more: Any) -> TrainingJob:
@@ -64,7 +66,7 @@ class World:
     """Jobs, pods, groups and nodes as the API server has them, and one core at a time that leads."""
 
     def __init__(
-        self, seed: int = 0, *, policy: Policy | None = None, settings: CoreSettings = SETTINGS, nodes: int = 2
+        self, seed: int = 0, *, policy: Policy | None = None, settings: JobsCoreSettings = SETTINGS, nodes: int = 2
     ) -> None:
         self.rng = Random(seed)
         self.now = 100.0
@@ -96,16 +98,16 @@ class World:
     # --- leaders ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> JobsCore:
-        state = State(
-            term=self.revision, settings=self.settings, rules=Rules(report_url="http://jobs"),
+        state = JobsState(
+            term=self.revision, settings=self.settings, rules=TrainingPodRules(report_url="http://jobs"),
             offset=EPOCH - 100.0, report_key=b"k" * 32,
         )  # fmt: skip
         core = JobsCore(state, Deciding(JobsGuard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
         listed: list[ev.Event] = [ev.JobSeen(job) for job in self.jobs.values()]
-        listed += [ev.NodeSeen(node) for node in self.nodes.values()]
+        listed += [ev.JobsNodeSeen(node) for node in self.nodes.values()]
         listed += [ev.MadeSeen(made) for made in self.made.values()]
-        listed += [ev.PodSeen(pod) for pod in self.pods.values()]
-        self.coming = [*listed, *(ev.Listed(kind) for kind in KINDS)]
+        listed += [ev.JobsPodSeen(pod) for pod in self.pods.values()]
+        self.coming = [*listed, *(ev.JobsListed(kind) for kind in KINDS)]
         return core
 
     def die(self) -> None:
@@ -117,9 +119,9 @@ class World:
     def turn(self, *events: ev.Event) -> None:
         """One turn of the leader."""
         for one in self.core.handle_all(events, self.now):
-            if isinstance(one, Create | Delete | PatchMinimum | WriteStatus):
+            if isinstance(one, CreateObject | DeleteObject | PatchMinimum | WriteStatus):
                 self.sent.append((self.core, one))
-                if isinstance(one, Delete) and one.resource.kind == POD:
+                if isinstance(one, DeleteObject) and one.resource.kind == POD:
                     self._judge_removal(one)
             else:
                 self.told.append(one)
@@ -142,56 +144,56 @@ class World:
             changes.setdefault("holds", False)
         pod = replace(self.pods[name], **changes)
         self.pods[name] = pod
-        self.coming.append(ev.PodSeen(pod))
+        self.coming.append(ev.JobsPodSeen(pod))
 
     def remove_pod(self, name: str) -> None:
-        self.coming.append(ev.PodGone(self.pods.pop(name).uid))
+        self.coming.append(ev.JobsPodGone(self.pods.pop(name).uid))
 
     def arrive(self, at: int = 0, *, lost: bool = False) -> None:
         """One write that was sent reaches the server. ``lost``: its answer does not come back."""
         core, write = self.sent.pop(at)
         outcome = self._apply(write)
         if core is self.core:
-            self.turn(ev.Wrote(write.write, ev.Outcome.UNKNOWN if lost else outcome))
+            self.turn(ev.WriteAnswered(write.write, ev.WriteOutcome.UNKNOWN if lost else outcome))
 
-    def _apply(self, write: Write) -> ev.Outcome:
+    def _apply(self, write: Write) -> ev.WriteOutcome:
         match write:
             case WriteStatus(_, job, status):
                 known = self.jobs.get(job.key)
                 if known is None or known.uid != job.uid or known.resource_version != job.resource_version:
-                    return ev.Outcome.STALE
+                    return ev.WriteOutcome.STALE
                 self._judge_status(known, status)
                 self.revision += 1
                 self.jobs[job.key] = replace(known, status=status, resource_version=str(self.revision))
                 self.coming.append(ev.JobSeen(self.jobs[job.key]))
-            case Create():
+            case CreateObject():
                 return self._create(write)
             case PatchMinimum(_, _, _, name, uid, minimum):
                 made = self.made.get((GROUP, name))
                 if made is None or made.uid != uid:
-                    return ev.Outcome.STALE
+                    return ev.WriteOutcome.STALE
                 self.made[GROUP, name] = replace(made, minimum=minimum)
                 self.coming.append(ev.MadeSeen(self.made[GROUP, name]))
-            case Delete():
+            case DeleteObject():
                 return self._delete(write)
-        return ev.Outcome.DONE
+        return ev.WriteOutcome.DONE
 
-    def _create(self, write: Create) -> ev.Outcome:
+    def _create(self, write: CreateObject) -> ev.WriteOutcome:
         meta = write.body["metadata"]
         owner = meta["ownerReferences"][0]["uid"]
         self.uids += 1
         uid = f"{write.name}-{self.uids}"
         if write.resource.kind != POD:
             if (write.resource.kind, write.name) in self.made:
-                return ev.Outcome.EXISTS
+                return ev.WriteOutcome.EXISTS
             spec = write.body["spec"]
             minimum = spec["schedulingPolicy"]["gang"]["minCount"] if write.resource.kind == GROUP else 0
             kind = GROUP if write.resource.kind == GROUP else SERVICE
             made = self.made[kind, write.name] = MadeObject(kind, write.namespace, write.name, uid, owner, minimum)
             self.coming.append(ev.MadeSeen(made))
-            return ev.Outcome.DONE
+            return ev.WriteOutcome.DONE
         if write.name in self.pods:
-            return ev.Outcome.EXISTS
+            return ev.WriteOutcome.EXISTS
         labels = meta["labels"]
         job = next((one for one in self.jobs.values() if one.uid == owner), None)
         held = 0 if job is None else job.gpu_milli if labels[ROLE_LABEL] == WORKER else job.ps_gpu_milli
@@ -202,25 +204,25 @@ class World:
         )  # fmt: skip
         if not self.say_spec:
             pod = self.pods[write.name] = replace(pod, made_of="", bounds="")
-        self.coming.append(ev.PodSeen(pod))
-        return ev.Outcome.DONE
+        self.coming.append(ev.JobsPodSeen(pod))
+        return ev.WriteOutcome.DONE
 
-    def _delete(self, write: Delete) -> ev.Outcome:
+    def _delete(self, write: DeleteObject) -> ev.WriteOutcome:
         if write.resource.kind != POD:
             made = self.made.get((GROUP, write.name))
             if made is None or made.uid != write.uid:
-                return ev.Outcome.STALE
+                return ev.WriteOutcome.STALE
             del self.made[GROUP, write.name]
             self.coming.append(ev.MadeGone(GROUP, f"{write.namespace}/{write.name}"))
-            return ev.Outcome.DONE
+            return ev.WriteOutcome.DONE
         pod = self.pods.get(write.name)
         if pod is None or pod.uid != write.uid:
-            return ev.Outcome.STALE
+            return ev.WriteOutcome.STALE
         if pod.state is PodState.RUNNING or pod.name in self.stay:
             self.change_pod(write.name, state=PodState.LEAVING, leave_by=EPOCH - 100.0 + self.now + 30.0)
         else:
             self.remove_pod(write.name)
-        return ev.Outcome.DONE
+        return ev.WriteOutcome.DONE
 
     # --- what users were promised -------------------------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class World:
         if status.failures < job.status.failures or status.restarts < job.status.restarts:
             self.broken.append(f"{job.key}: its counters went back")
 
-    def _judge_removal(self, delete: Delete) -> None:
+    def _judge_removal(self, delete: DeleteObject) -> None:
         """When it is sent, by what the leader could know."""
         state = self.core.state
         pod = state.pods[delete.uid]
@@ -239,7 +241,7 @@ class World:
             return
         if not like_spec(job, pod):
             return
-        leaving = {one.uid for core, one in self.sent if core is self.core and isinstance(one, Delete)}
+        leaving = {one.uid for core, one in self.sent if core is self.core and isinstance(one, DeleteObject)}
         stay = [
             one for one in state.pods.values()
             if (one.job, one.role, one.state) == (job.uid, WORKER, PodState.RUNNING)
@@ -304,11 +306,11 @@ class World:
     def status(self, key: str = "default/a") -> JobStatus:
         return self.jobs[key].status
 
-    def phase(self, key: str = "default/a") -> Phase:
+    def phase(self, key: str = "default/a") -> JobPhase:
         return self.status(key).phase
 
 
-def running(settings: CoreSettings = SETTINGS, **more: Any) -> World:
+def running(settings: JobsCoreSettings = SETTINGS, **more: Any) -> World:
     """A world whose one job runs."""
     world = World(settings=settings)
     world.put_job(a_job(**more))

@@ -11,7 +11,7 @@ from services.jobs.core import events as ev
 from services.jobs.core import members
 from services.jobs.core.following import TABLE, Goes
 from shared.kube.worker_pods import LOST_S
-from shared.model.training_job import Phase, PodState, WorkerPod
+from shared.model.training_job import JobPhase, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions, running
 
 QUICK = replace(SETTINGS, start_timeout_s=60.0, decide_every_s=5.0)
@@ -65,15 +65,15 @@ def stuck(state: PodState, **more: Any) -> World:
 
 def test_a_worker_that_cannot_pull_its_image_is_told_at_once_and_gives_its_gpus_back():
     world = stuck(S.STUCK)
-    assert (world.phase(), conditions(world)["Ready"]) == (Phase.STARTING, ("False", "ImagePullBackOff"))
+    assert (world.phase(), conditions(world)["Ready"]) == (JobPhase.STARTING, ("False", "ImagePullBackOff"))
     assert "a-worker-1 on n0" in message(world)
     assert "no such image" in message(world)
     passes(world, 70)
-    assert (world.phase(), world.status().target, world.status().failures) == (Phase.PENDING, 0, 0)
+    assert (world.phase(), world.status().target, world.status().failures) == (JobPhase.PENDING, 0, 0)
     assert conditions(world)["Ready"] == ("False", "ImagePullBackOff")
     assert "no such image" in message(world)
     assert "given back until" in message(world)
-    assert world.phase("default/b") is Phase.RUNNING
+    assert world.phase("default/b") is JobPhase.RUNNING
 
 
 def test_the_cause_stays_told_when_somebody_else_leads():
@@ -88,13 +88,13 @@ def test_the_cause_stays_told_when_somebody_else_leads():
 def test_an_image_that_takes_its_time_has_more_of_it_and_a_users_step_before_has_any():
     world = stuck(S.STARTING)
     passes(world, 100)
-    assert world.phase() is Phase.STARTING
+    assert world.phase() is JobPhase.STARTING
     passes(world, 100)
-    assert (world.phase(), world.status().target) == (Phase.PENDING, 0)
+    assert (world.phase(), world.status().target) == (JobPhase.PENDING, 0)
     world = stuck(S.STARTING)
     world.change_pod("a-worker-1", cause="PodInitializing", message="init container fetch runs")
     passes(world, 600)
-    assert world.phase() is Phase.STARTING
+    assert world.phase() is JobPhase.STARTING
     assert "init container fetch runs" in message(world)
 
 
@@ -103,11 +103,11 @@ def test_growth_that_is_stuck_is_given_back_and_the_job_runs_on():
     world.become = dict.fromkeys(("a-worker-2", "a-worker-3"), S.STUCK)
     world.put_job(a_job(gpu_milli=1000, requested=4))
     world.settle()
-    assert (world.phase(), world.status().target, world.status().running) == (Phase.RESHAPING, 4, 2)
+    assert (world.phase(), world.status().target, world.status().running) == (JobPhase.RESHAPING, 4, 2)
     passes(world, 70)
     assert (world.status().target, world.phase(), sorted(world.pods)) == (
         2,
-        Phase.RUNNING,
+        JobPhase.RUNNING,
         ["a-worker-0", "a-worker-1"],
     )
 
@@ -127,7 +127,7 @@ def test_what_nobody_can_start_never_stops_a_job_without_a_checkpoint_that_runs(
 
 
 def test_a_sidecar_that_outlives_the_training_neither_keeps_the_job_running_nor_its_gpus():
-    for state, phase in ((S.SUCCEEDED, Phase.SUCCEEDED), (S.FAILED, Phase.FAILED)):
+    for state, phase in ((S.SUCCEEDED, JobPhase.SUCCEEDED), (S.FAILED, JobPhase.FAILED)):
         world = running(gpu_milli=1000, backoff_limit=0)
         for pod in world.running(world.jobs["default/a"]):
             world.change_pod(pod.name, state=state, holds=True)
@@ -141,7 +141,7 @@ def test_a_failed_attempt_with_sidecars_is_tried_again():
     for pod in world.running(world.jobs["default/a"]):
         world.change_pod(pod.name, state=S.FAILED, holds=True)
     world.settle()
-    assert (world.phase(), world.status().failures, world.status().attempt) == (Phase.RUNNING, 1, 1)
+    assert (world.phase(), world.status().failures, world.status().attempt) == (JobPhase.RUNNING, 1, 1)
 
 
 # --- Disrupted ------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_a_worker_that_a_kubelet_refuses_again_and_again_is_made_ever_more_rarel
     assert "OutOfcpu" in message(world)
     world.become.clear()
     passes(world, 200)
-    assert world.phase() is Phase.RUNNING
+    assert world.phase() is JobPhase.RUNNING
 
 
 def test_workers_that_go_down_with_one_that_was_taken_away_fail_nothing():
@@ -174,7 +174,7 @@ def test_workers_that_go_down_with_one_that_was_taken_away_fail_nothing():
     world.change_pod("a-worker-1", state=S.DISRUPTED, cause="Evicted")
     world.change_pod("a-worker-2", state=S.FAILED)
     world.settle()
-    assert (world.phase(), world.status().failures, world.status().running) == (Phase.RUNNING, 0, 3)
+    assert (world.phase(), world.status().failures, world.status().running) == (JobPhase.RUNNING, 0, 3)
 
 
 def test_workers_that_fail_because_the_one_they_meet_at_was_deleted_fail_nothing():
@@ -184,17 +184,17 @@ def test_workers_that_fail_because_the_one_they_meet_at_was_deleted_fail_nothing
     world.change_pod("a-worker-1", state=S.FAILED)
     world.change_pod("a-worker-2", state=S.FAILED)
     world.settle()
-    assert (world.phase(), world.status().failures) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().failures) == (JobPhase.RUNNING, 0)
     world.change_pod("a-worker-1", state=S.FAILED)
     world.settle()
-    assert (world.phase(), world.status().failures) == (Phase.RUNNING, 1), "with all there it is its own fault"
+    assert (world.phase(), world.status().failures) == (JobPhase.RUNNING, 1), "with all there it is its own fault"
 
 
 def test_workers_that_fail_beside_a_node_that_is_not_heard_of_fail_nothing_and_the_node_is_told():
     world = running(requested=3)
     for name, node in (("a-worker-0", "n0"), ("a-worker-1", "n0"), ("a-worker-2", "n1")):
         world.change_pod(name, node=node)
-    world.coming.append(ev.NodeSeen(replace(world.nodes["n1"], ready=False, open=False)))
+    world.coming.append(ev.JobsNodeSeen(replace(world.nodes["n1"], ready=False, open=False)))
     passes(world, 40)
     assert "node n1 of a-worker-2 is not ready" in message(world)
     world.change_pod("a-worker-0", state=S.FAILED)
@@ -223,10 +223,10 @@ def test_a_worker_that_takes_long_to_leave_is_nothing_that_does_not_fit():
     world = lost_worker("a-worker-1", requested=2, checkpoint="/c")
     world.change_pod("a-worker-1", leave_by=EPOCH + world.now + 3600.0)
     passes(world, 300)
-    assert (world.phase(), world.status().target) == (Phase.RESTARTING, 2)
+    assert (world.phase(), world.status().target) == (JobPhase.RESTARTING, 2)
     world.stay.clear()
     passes(world, 20)
-    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().unplaced) == (JobPhase.RUNNING, 0)
 
 
 def test_a_worker_that_is_lost_is_replaced_under_another_name_and_told():
@@ -238,10 +238,10 @@ def test_a_worker_that_is_lost_is_replaced_under_another_name_and_told():
     assert "delete Node n0 if it is no more" in message(world)
     world.unfit.clear()
     passes(world, 10)
-    assert (world.phase(), world.status().running, world.status().failures) == (Phase.RUNNING, 2, 0)
+    assert (world.phase(), world.status().running, world.status().failures) == (JobPhase.RUNNING, 2, 0)
     world.stay.clear()  # the node came back
     passes(world, 60)
-    assert (world.phase(), sorted(world.pods)) == (Phase.RUNNING, ["a-worker-0", "a-worker-2"])
+    assert (world.phase(), sorted(world.pods)) == (JobPhase.RUNNING, ["a-worker-0", "a-worker-2"])
 
 
 def test_where_the_worker_is_lost_that_all_meet_at_they_meet_elsewhere():
@@ -250,10 +250,10 @@ def test_where_the_worker_is_lost_that_all_meet_at_they_meet_elsewhere():
     passes(world, 30 + LOST_S + 60)
     assert world.status().rendezvous == 1
     assert made_anew(world, before) == {"a-worker-1", "a-worker-2"}, "all of them know where"
-    assert (world.phase(), world.status().failures) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().failures) == (JobPhase.RUNNING, 0)
     world.die()
     world.settle()
-    assert (world.status().rendezvous, world.phase()) == (1, Phase.RUNNING)
+    assert (world.status().rendezvous, world.phase()) == (1, JobPhase.RUNNING)
     world.stay.clear()  # the node came back
     world.put_job(replace(world.jobs["default/a"], port=29_500))
     before = world.status().restarts
@@ -261,24 +261,24 @@ def test_where_the_worker_is_lost_that_all_meet_at_they_meet_elsewhere():
     assert (world.status().rendezvous, world.status().restarts - before) == (1, 1), "made anew once, and where they met"
     world.put_job(replace(world.jobs["default/a"], paused=True))
     passes(world, 30)
-    assert (world.status().rendezvous, world.phase()) == (0, Phase.PAUSED)
+    assert (world.status().rendezvous, world.phase()) == (0, JobPhase.PAUSED)
 
 
 def test_a_job_that_is_paused_is_paused_though_a_pod_of_it_is_lost():
     world = lost_worker("a-worker-1", requested=2)
     world.put_job(replace(world.jobs["default/a"], paused=True))
     passes(world, 30 + LOST_S + 40)
-    assert world.phase() is Phase.PAUSED
+    assert world.phase() is JobPhase.PAUSED
     world.put_job(replace(world.jobs["default/a"], paused=False))
     passes(world, 10)
-    assert (world.phase(), sorted(world.pods)) == (Phase.RUNNING, ["a-worker-0", "a-worker-1", "a-worker-2"])
+    assert (world.phase(), sorted(world.pods)) == (JobPhase.RUNNING, ["a-worker-0", "a-worker-1", "a-worker-2"])
 
 
 def test_switched_off_a_lost_worker_is_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(TABLE, S.LOST, TABLE[S.LEAVING])  # type: ignore[arg-type]
     world = lost_worker("a-worker-1", requested=2, checkpoint="")
     passes(world, 300)
-    assert (world.phase(), sorted(world.pods)) == (Phase.RESTARTING, ["a-worker-0", "a-worker-1"])
+    assert (world.phase(), sorted(world.pods)) == (JobPhase.RESTARTING, ["a-worker-0", "a-worker-1"])
 
 
 # --- the spec a pod was made of -------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_a_spec_that_sets_workers_apart_makes_all_of_them_anew_in_one_restart(ch
     world.settle()
     assert made_anew(world, before) == {"a-worker-0", "a-worker-1", "a-worker-2"}
     assert alike(world)
-    assert (world.phase(), world.status().restarts, world.status().failures) == (Phase.RUNNING, 1, 0)
+    assert (world.phase(), world.status().restarts, world.status().failures) == (JobPhase.RUNNING, 1, 0)
 
 
 def test_without_a_checkpoint_it_runs_on_as_it_was_made_and_says_so():
@@ -307,11 +307,11 @@ def test_without_a_checkpoint_it_runs_on_as_it_was_made_and_says_so():
     before = dict(world.pods)
     world.put_job(replace(world.jobs["default/a"], port=29_500))
     world.settle()
-    assert (made_anew(world, before), world.phase()) == (set(), Phase.RUNNING)
+    assert (made_anew(world, before), world.phase()) == (set(), JobPhase.RUNNING)
     assert "its spec has changed" in message(world)
     world.remove_pod("a-worker-2")
     world.settle()
-    assert (world.phase(), alike(world)) == (Phase.RUNNING, True), (
+    assert (world.phase(), alike(world)) == (JobPhase.RUNNING, True), (
         "where one is to be made, all are: unlike they never meet"
     )
     assert "its spec has changed" not in message(world)
@@ -358,7 +358,7 @@ def test_a_spec_that_changes_again_amid_the_restart_holds():
         world.settle(rounds=2)
     world.die()
     world.settle()
-    assert (world.phase(), alike(world), len(world.pods)) == (Phase.RUNNING, True, 3)
+    assert (world.phase(), alike(world), len(world.pods)) == (JobPhase.RUNNING, True, 3)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -369,14 +369,14 @@ def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free():
         world = World()
         stranger = WorkerPod("s", "default", "a-worker-1", S.RUNNING, "n0", job=owner)
         world.pods["a-worker-1"] = stranger
-        world.coming.append(ev.PodSeen(stranger))
+        world.coming.append(ev.JobsPodSeen(stranger))
         world.put_job(a_job())
         passes(world, 100)
         assert conditions(world)["Ready"] == ("False", "WriteRefused")
         assert "Pod default/a-worker-1 is there and not this job's; delete it" in message(world)
         world.remove_pod("a-worker-1")
         world.settle()
-        assert world.phase() is Phase.RUNNING
+        assert world.phase() is JobPhase.RUNNING
 
 
 def test_a_name_that_is_taken_and_that_no_watch_shows_is_told():
@@ -388,7 +388,7 @@ def test_a_name_that_is_taken_and_that_no_watch_shows_is_told():
     assert "no watch shows it" in message(world)
     del world.pods["a-worker-1"]
     passes(world, 100)
-    assert world.phase() is Phase.RUNNING
+    assert world.phase() is JobPhase.RUNNING
 
 
 # --- Waiting --------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_time_before_a_pod_begins_is_not_counted_for_it() -> None:
     gpu_s = world.status().gpu_s + before.gpu_s
     world.now += 100.0
     pod = replace(world.pods["a-worker-1"], name="a-worker-9", uid="uid-late", index=9)
-    world.turn(ev.PodSeen(pod))
+    world.turn(ev.JobsPodSeen(pod))
     workers = len(world.running(world.jobs["default/a"]))
     passed = world.status().gpu_s + world.core.state.jobs["default/a"].gpu_s - gpu_s
     assert passed <= 100.5 * workers * world.jobs["default/a"].gpu_milli / 1000

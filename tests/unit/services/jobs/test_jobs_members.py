@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
-from services.jobs.core.instructions import Create
+from services.jobs.core.instructions import CreateObject
 from services.jobs.core.members import GROUP, SERVICE
-from shared.jobs.observation import Allocation, Observation
-from shared.model.training_job import WORKER, MadeObject, Phase, PodState, WorkerPod
+from shared.jobs.observation import JobAllocation, JobsObservation
+from shared.model.training_job import WORKER, JobPhase, MadeObject, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions, running
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -20,7 +20,7 @@ def test_a_job_becomes_a_service_a_group_with_its_minimum_and_workers():
     assert sorted(world.pods) == ["a-worker-0", "a-worker-1", "a-worker-2"]
     assert {kind for kind, _ in world.made} == {"PodGroup", "Service"}
     assert world.made["PodGroup", "a"].minimum == 2
-    assert (world.phase(), world.status().running, world.status().target) == (Phase.RUNNING, 3, 3)
+    assert (world.phase(), world.status().running, world.status().target) == (JobPhase.RUNNING, 3, 3)
     assert conditions(world)["Ready"] == ("True", "Running")
 
 
@@ -32,7 +32,9 @@ def test_a_decision_is_in_the_status_before_anything_is_made_for_it():
     world.arrive()
     assert world.sent == []
     world.deliver()
-    assert {type(write).__name__ for _, write in world.sent} == {"Create", "WriteStatus"} - {"WriteStatus"} | {"Create"}
+    assert {type(write).__name__ for _, write in world.sent} == {"CreateObject", "WriteStatus"} - {"WriteStatus"} | {
+        "CreateObject"
+    }
 
 
 def test_parameter_servers_count_in_the_group_and_go_when_the_workers_have_ended():
@@ -42,7 +44,7 @@ def test_parameter_servers_count_in_the_group_and_go_when_the_workers_have_ended
     assert "a-ps-0" in world.pods
     world.end_workers(world.jobs["default/a"])
     world.settle()
-    assert world.phase() is Phase.SUCCEEDED
+    assert world.phase() is JobPhase.SUCCEEDED
     assert sorted(world.pods) == ["a-worker-0", "a-worker-1"], "what has ended stays for its log"
     assert ("PodGroup", "a") not in world.made
 
@@ -73,7 +75,7 @@ def test_nothing_is_reshaped_once_a_worker_has_succeeded():
     assert len(world.pods) == 3
     world.end_workers(world.jobs["default/a"])
     world.settle()
-    assert world.phase() is Phase.SUCCEEDED
+    assert world.phase() is JobPhase.SUCCEEDED
 
 
 def test_the_first_worker_stays_and_those_that_run_before_those_that_wait():
@@ -84,7 +86,7 @@ def test_the_first_worker_stays_and_those_that_run_before_those_that_wait():
     # worker 1 is lost, and a stranger takes its place: it waits while 0 and 2 run
     world.change_pod("a-worker-1", state=PodState.DISRUPTED)
     world.nodes["n0"] = replace(world.nodes["n0"], gpu_milli=2000)
-    world.coming.append(ev.NodeSeen(world.nodes["n0"]))
+    world.coming.append(ev.JobsNodeSeen(world.nodes["n0"]))
     world.put_job(replace(world.jobs["default/a"], maximum=2, requested=2))
     world.settle()
     assert sorted(world.pods) == ["a-worker-0", "a-worker-2"]
@@ -122,7 +124,7 @@ def test_it_is_tried_at_once_when_the_name_is_free_though_its_gpus_were_given_ba
     world.now += 5
     world.turn(ev.Tick())
     world.settle(rounds=50)
-    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().unplaced) == (JobPhase.RUNNING, 0)
 
 
 def test_a_job_made_anew_under_its_name_waits_for_the_old_pods_to_go():
@@ -140,16 +142,16 @@ def test_a_job_made_anew_under_its_name_waits_for_the_old_pods_to_go():
     world.settle(rounds=200)
     assert {pod.job for pod in world.pods.values()} == {"uid-new"}
     assert all(pod.role == WORKER for pod in world.pods.values())
-    assert world.phase() is Phase.RUNNING
+    assert world.phase() is JobPhase.RUNNING
 
 
 def test_a_pod_of_another_namespace_is_nobodys_worker_whatever_owner_it_names():
     world = running()
     for number, state in enumerate((PodState.SUCCEEDED, PodState.FAILED)):
         foreign = WorkerPod(f"f{number}", "theirs", "x", state, job="uid-a", role=WORKER, report='{"steps": 9}')
-        world.coming.append(ev.PodSeen(foreign))
+        world.coming.append(ev.JobsPodSeen(foreign))
     world.settle()
-    assert (world.phase(), world.status().running, world.status().failures) == (Phase.RUNNING, 2, 0)
+    assert (world.phase(), world.status().running, world.status().failures) == (JobPhase.RUNNING, 2, 0)
     assert world.status().report.steps is None
     world.put_job(replace(world.jobs["default/a"], requested=3))
     world.settle()
@@ -163,8 +165,8 @@ def test_each_worker_that_is_made_prefers_its_own_part_of_the_placement():
         def reset(self, seed: int) -> None:
             pass
 
-        def decide(self, seen: Observation) -> dict[str, Allocation]:
-            return {job.name: Allocation(workers=4, placement={"n1": 2, "n0": 2}) for job in seen.jobs}
+        def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
+            return {job.name: JobAllocation(workers=4, placement={"n1": 2, "n0": 2}) for job in seen.jobs}
 
     world = World(policy=Spread())
     world.put_job(a_job(gpu_milli=1000))
@@ -172,7 +174,7 @@ def test_each_worker_that_is_made_prefers_its_own_part_of_the_placement():
     for _ in range(12):
         while world.sent:
             write = world.sent[0][1]
-            if isinstance(write, Create) and write.resource.kind == "Pod":
+            if isinstance(write, CreateObject) and write.resource.kind == "Pod":
                 (term,) = write.body["spec"]["affinity"]["nodeAffinity"][PREFERRED]
                 (preferred[write.name],) = term["preference"]["matchExpressions"][0]["values"]
             world.arrive()
@@ -185,6 +187,6 @@ def test_each_worker_that_is_made_prefers_its_own_part_of_the_placement():
     world.remove_pod("a-worker-3")
     lost = preferred.pop("a-worker-3")
     world.deliver()
-    (write,) = [write for _, write in world.sent if isinstance(write, Create)]
+    (write,) = [write for _, write in world.sent if isinstance(write, CreateObject)]
     (term,) = write.body["spec"]["affinity"]["nodeAffinity"][PREFERRED]
     assert term["preference"]["matchExpressions"][0]["values"] == [lost]

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from services.jobs.core import core
 from services.jobs.core import events as ev
-from shared.model.queue import Order, Queue
+from shared.model.queue import Queue, UnitOrder
 from shared.model.resources import GPU_MILLI
-from shared.model.training_job import GpuNode, MadeObject, Phase, PodState, WorkerPod
+from shared.model.training_job import GpuNode, JobPhase, MadeObject, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
 OFTEN = replace(SETTINGS, decide_every_s=5.0)
@@ -27,8 +27,8 @@ def cluster(*queues: Queue, nodes: int = 4, each: int = 4) -> World:
     world = World(settings=OFTEN, nodes=nodes)
     totals = ((GPU_MILLI, 1000 * each), ("pods", 110))
     world.nodes = {name: GpuNode(name, 1000 * each, amounts=totals) for name in world.nodes}
-    world.coming = [event for event in world.coming if not isinstance(event, ev.NodeSeen)]
-    world.coming = [ev.NodeSeen(node) for node in world.nodes.values()] + world.coming
+    world.coming = [event for event in world.coming if not isinstance(event, ev.JobsNodeSeen)]
+    world.coming = [ev.JobsNodeSeen(node) for node in world.nodes.values()] + world.coming
     world.coming += [ev.QueueSeen(queue) for queue in queues]
     return world
 
@@ -61,14 +61,14 @@ def foreign(world: World, name: str, milli: int, **more: Any) -> None:
         created=EPOCH, **more,
     )  # fmt: skip
     world.pods[name] = pod
-    world.coming.append(ev.PodSeen(pod))
+    world.coming.append(ev.JobsPodSeen(pod))
 
 
 def test_what_a_queue_holds_is_not_decided_and_the_queue_is_told():
     world = cluster(Queue("research", maximum=gpus(1)))
     world.put_job(job("a", "research"))
     world.settle()
-    assert (targets(world), world.phase("default/a"), world.pods) == ({"a": 0}, Phase.PENDING, {})
+    assert (targets(world), world.phase("default/a"), world.pods) == ({"a": 0}, JobPhase.PENDING, {})
     assert conditions(world)["Ready"] == ("False", "QueueQuota")
     assert "queue research: conclave.io/gpu-milli 0 of maximum 1000" in world.status().conditions[0].message
     assert conditions(world)["WithinQuota"] == ("False", "QueueQuota")
@@ -99,7 +99,7 @@ def test_it_grows_to_its_quota_and_no_further_whoever_names_the_queue(queue: str
     world = cluster(Queue("research", namespaces=("default",), maximum=gpus(5)))
     world.put_job(job("a", queue))
     passes(world, 20)
-    assert (targets(world), world.phase()) == ({"a": 5}, Phase.RUNNING)
+    assert (targets(world), world.phase()) == ({"a": 5}, JobPhase.RUNNING)
     assert "5000 of maximum 5000 is used" in quota(world, "a")
     world.coming.append(ev.QueueSeen(Queue("research", namespaces=("default",), maximum=gpus(7))))
     passes(world, 400)
@@ -149,7 +149,7 @@ def test_nobody_grows_in_a_queue_in_which_one_waits_but_for_one_that_never_fits(
 
 
 def test_where_the_order_is_fifo_nobody_goes_past_the_first_that_waits():
-    for order, third in ((Order.FIFO, 0), (Order.PRIORITY, 2)):
+    for order, third in ((UnitOrder.FIFO, 0), (UnitOrder.PRIORITY, 2)):
         world = cluster(Queue("research", maximum=gpus(6), order=order))
         world.put_job(job("a", "research", minimum=4, maximum=4, requested=4))
         passes(world, 10)
@@ -202,7 +202,7 @@ def test_what_a_queue_lent_comes_back_by_whole_jobs_where_minima_leave_nothing()
     world = lent(owner())
     passes(world, 30)
     assert targets(world) == {"b1": 8, "b2": 0, "o": 6}
-    assert world.phase("default/o") is Phase.RUNNING
+    assert world.phase("default/o") is JobPhase.RUNNING
     passes(world, 700)
     assert targets(world) == {"b1": 8, "b2": 0, "o": 6}, "nobody takes back what was taken"
 
@@ -229,7 +229,7 @@ def test_what_others_pods_borrowed_is_the_coordinators_to_take_back_so_it_is_dec
                 amounts=((GPU_MILLI, 4000), ("pods", 1)),
             )  # fmt: skip
             world.pods[f"p{number}"] = pod
-            world.coming.append(ev.PodSeen(pod))
+            world.coming.append(ev.JobsPodSeen(pod))
         world.put_job(job("o", "owner", minimum=6, maximum=6, requested=6))
         passes(world, 10)
         assert targets(world) == {"o": decided}
@@ -258,10 +258,10 @@ def test_a_queue_that_cannot_be_used_is_told_and_a_limit_that_falls_stops_nobody
     assert "there is no Queue of this name" in world.status("default/b").conditions[0].message
     world.coming.append(ev.QueueSeen(Queue("research", maximum=gpus(2))))
     passes(world, 60)
-    assert (targets(world)["a"], world.phase()) == (6, Phase.RUNNING)
+    assert (targets(world)["a"], world.phase()) == (6, JobPhase.RUNNING)
     world.coming.append(ev.QueueGone("research"))
     passes(world, 60)
-    assert (targets(world)["a"], world.phase()) == (6, Phase.RUNNING)
+    assert (targets(world)["a"], world.phase()) == (6, JobPhase.RUNNING)
 
 
 def test_a_job_that_another_scheduler_places_is_counted_and_not_held():
@@ -281,7 +281,7 @@ def test_a_minimum_that_is_raised_over_the_quota_waits_and_blocks_nobody():
     world.put_job(job("b", created=EPOCH + 1))
     passes(world, 400)
     assert targets(world) == {"a": 3, "b": 8}
-    assert world.phase() is Phase.RUNNING
+    assert world.phase() is JobPhase.RUNNING
 
 
 def test_a_new_leader_decides_nothing_before_it_knows_the_queues():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.jobs.core import events as ev
 from shared.jobs.reports import Said
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 from tests.unit.services.jobs.jobs_world import World, conditions, running
 
 
@@ -54,7 +54,7 @@ def test_one_that_stops_reporting_is_told_and_goes_on():
     world.turn(ev.Tick())
     world.settle()
     assert conditions(world)["Reporting"] == ("False", "Silent")
-    assert world.phase() is Phase.RUNNING
+    assert world.phase() is JobPhase.RUNNING
 
 
 def test_a_checkpoint_that_never_comes_is_told():

@@ -16,10 +16,10 @@ from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
-from shared.jobs.observation import Allocation, Observation
+from shared.jobs.observation import JobAllocation, JobsObservation
 from shared.jobs.online.learned import Way
 from shared.jobs.policies.elastic import Elastic
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
 
 
@@ -30,8 +30,8 @@ class Tight:
 
     def reset(self, seed: int) -> None: ...
 
-    def decide(self, seen: Observation) -> dict[str, Allocation]:
-        return {job.name: Allocation(workers=job.minimum) for job in seen.jobs}
+    def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
+        return {job.name: JobAllocation(workers=job.minimum) for job in seen.jobs}
 
 
 class Broken(Tight):
@@ -39,7 +39,7 @@ class Broken(Tight):
 
     name = "broken"
 
-    def decide(self, seen: Observation) -> dict[str, Allocation]:
+    def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
         raise ZeroDivisionError("no jobs")
 
 
@@ -84,7 +84,7 @@ def written(world: World) -> list[WriteRollout]:
 def test_before_the_canary_nothing_is_done_for_it(stage: Stage):
     world = world_with(stage, most_worse=inf)
     decides(world, 3)
-    assert (world.status("default/j0").target, world.phase("default/j0")) == (4, Phase.RUNNING)
+    assert (world.status("default/j0").target, world.phase("default/j0")) == (4, JobPhase.RUNNING)
     assert world.core.deciding.pair.judge.window.short > 0, "and it is compared"
 
 
@@ -178,7 +178,7 @@ def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
     world.settle()
     assert world.status("default/j0").target == 2, "the policy of the settings would have made it 4"
     follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
-    world.turn(ev.Listed(ROLLOUT))
+    world.turn(ev.JobsListed(ROLLOUT))
     decides(world, 2)
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (2, 1)
 

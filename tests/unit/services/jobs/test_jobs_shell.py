@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from services.jobs.core import events as ev
-from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteRollout, WriteStatus
+from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMinimum, WriteRollout, WriteStatus
 from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.watches import group_version
-from services.jobs.io.writes import Writes
+from services.jobs.io.writes import ObjectWrites
 from services.jobs.policies import policy_named
 from services.jobs.settings import JobsSettings
 from shared.decide.rollout import Rollout
@@ -27,8 +27,8 @@ from tests.memory_store import MemoryStore
 from tests.unit.services.jobs.jobs_world import a_job
 
 KEYS = Keys()
-CREATE = Create(1, JOB_PODS, "default", "p", {})
-DELETE = Delete(1, JOB_PODS, "default", "p", "uid")
+CREATE = CreateObject(1, JOB_PODS, "default", "p", {})
+DELETE = DeleteObject(1, JOB_PODS, "default", "p", "uid")
 MINIMUM = PatchMinimum(1, PODGROUPS_V1ALPHA2, "default", "a", "uid", 2)
 STATUS = WriteStatus(1, a_job(), JobStatus())
 
@@ -58,7 +58,7 @@ class Leads:
 
 async def answered(write: Any, error: KubeError | None, *, leads: bool = True) -> tuple[list[Any], Api]:
     api, posted, work = Api(error), [], []
-    writes = Writes(api, posted.append, work.append, leadership=Leads(leads), instance="i")  # type: ignore[arg-type]
+    writes = ObjectWrites(api, posted.append, work.append, leadership=Leads(leads), instance="i")  # type: ignore[arg-type]
     writes.submit(write)
     for one in work:
         await one
@@ -72,19 +72,19 @@ def refused(status: int, reason: str = "") -> KubeRejected:
 @pytest.mark.parametrize(
     ("write", "error", "outcome"),
     [
-        (CREATE, None, ev.Outcome.DONE),
-        (CREATE, refused(409, "AlreadyExists"), ev.Outcome.EXISTS),
-        (CREATE, refused(409, "Conflict"), ev.Outcome.UNKNOWN),
-        (CREATE, refused(422, "Invalid"), ev.Outcome.REFUSED),
-        (CREATE, refused(404), ev.Outcome.REFUSED),
-        (DELETE, refused(404), ev.Outcome.STALE),
-        (DELETE, refused(409, "Conflict"), ev.Outcome.STALE),
-        (STATUS, refused(409, "Conflict"), ev.Outcome.STALE),
-        (STATUS, refused(429), ev.Outcome.UNKNOWN),
-        (STATUS, KubeUnknown("no answer"), ev.Outcome.UNKNOWN),
+        (CREATE, None, ev.WriteOutcome.DONE),
+        (CREATE, refused(409, "AlreadyExists"), ev.WriteOutcome.EXISTS),
+        (CREATE, refused(409, "Conflict"), ev.WriteOutcome.UNKNOWN),
+        (CREATE, refused(422, "Invalid"), ev.WriteOutcome.REFUSED),
+        (CREATE, refused(404), ev.WriteOutcome.REFUSED),
+        (DELETE, refused(404), ev.WriteOutcome.STALE),
+        (DELETE, refused(409, "Conflict"), ev.WriteOutcome.STALE),
+        (STATUS, refused(409, "Conflict"), ev.WriteOutcome.STALE),
+        (STATUS, refused(429), ev.WriteOutcome.UNKNOWN),
+        (STATUS, KubeUnknown("no answer"), ev.WriteOutcome.UNKNOWN),
     ],
 )
-async def test_an_answer_says_whether_it_happened(write: Any, error: KubeError | None, outcome: ev.Outcome):
+async def test_an_answer_says_whether_it_happened(write: Any, error: KubeError | None, outcome: ev.WriteOutcome):
     posted, _ = await answered(write, error)
     assert [(one.write, one.outcome) for one in posted] == [(1, outcome)]
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.jobs.core import events as ev
 from services.jobs.core.showing import board
-from services.jobs.core.timeline import KEPT_S, MOST_SPANS, Timeline
+from services.jobs.core.timeline import KEPT_S, MOST_SPANS, JobsTimeline
 from shared.jobs.board import Board
 from shared.jobs.reports import Said
 from shared.model.training_job import PodState, WorkerPod
@@ -64,7 +64,7 @@ def test_without_a_speed_it_is_expected_as_fast_as_so_far_and_without_anything_n
 
 
 def test_what_is_kept_is_bounded_in_number_and_age():
-    timeline = Timeline()
+    timeline = JobsTimeline()
     for number in range(MOST_SPANS + 10):
         pod = WorkerPod(f"u{number}", "default", f"p{number}", PodState.RUNNING, "n0", gpu_milli=1000)
         timeline.see(pod, "default/a", EPOCH)
@@ -76,6 +76,6 @@ def test_what_is_kept_is_bounded_in_number_and_age():
 def test_a_pod_that_was_listed_before_its_job_is_shown():
     world = running(gpu_milli=1000, maximum=2)
     world.die()
-    world.coming.sort(key=lambda event: not isinstance(event, ev.PodSeen))
+    world.coming.sort(key=lambda event: not isinstance(event, ev.JobsPodSeen))
     world.settle()
     assert len(shown(world).spans) == 2

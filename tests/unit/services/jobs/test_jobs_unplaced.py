@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from services.jobs.core import assess
 from services.jobs.core import events as ev
 from shared.model.queue import Queue
-from shared.model.training_job import Phase
+from shared.model.training_job import JobPhase
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
 QUICK = replace(SETTINGS, start_timeout_s=60.0, decide_every_s=5.0)
@@ -35,19 +35,19 @@ def passes(world: World, seconds: float) -> None:
 
 def test_a_job_whose_pods_never_fit_gives_its_gpus_back_and_says_so():
     world = stuck()
-    assert (world.phase(), world.phase("default/b")) == (Phase.STARTING, Phase.PENDING)
+    assert (world.phase(), world.phase("default/b")) == (JobPhase.STARTING, JobPhase.PENDING)
     passes(world, 70)
-    assert (world.phase(), world.status().target, world.status().unplaced) == (Phase.PENDING, 0, 1)
+    assert (world.phase(), world.status().target, world.status().unplaced) == (JobPhase.PENDING, 0, 1)
     assert conditions(world)["Ready"] == ("False", "DoesNotFit")
     assert "given back until" in world.status().conditions[0].message
-    assert world.phase("default/b") is Phase.RUNNING
+    assert world.phase("default/b") is JobPhase.RUNNING
 
 
 def test_switched_off_it_holds_them_for_ever(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(assess, "target_left", lambda *_: None)
     world = stuck()
     passes(world, 400)
-    assert (world.phase(), world.phase("default/b")) == (Phase.STARTING, Phase.PENDING)
+    assert (world.phase(), world.phase("default/b")) == (JobPhase.STARTING, JobPhase.PENDING)
 
 
 def test_it_is_tried_again_later_and_waits_longer_each_time():
@@ -60,7 +60,7 @@ def test_it_is_tried_again_later_and_waits_longer_each_time():
     assert world.status().retry_at - first > 120
     world.unfit.clear()
     passes(world, 200)
-    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().unplaced) == (JobPhase.RUNNING, 0)
     assert conditions(world)["Ready"] == ("True", "Running")
 
 
@@ -72,7 +72,7 @@ def test_a_new_spec_is_tried_at_once():
     world.unfit.clear()
     world.put_job(replace(world.jobs["default/a"], minimum=1, requested=1))
     world.settle(rounds=20)
-    assert (world.phase(), world.status().unplaced, world.status().retry_at) == (Phase.RUNNING, 0, 0.0)
+    assert (world.phase(), world.status().unplaced, world.status().retry_at) == (JobPhase.RUNNING, 0, 0.0)
 
 
 def test_growth_that_no_node_takes_is_given_back_and_the_job_runs_on():
@@ -82,7 +82,7 @@ def test_growth_that_no_node_takes_is_given_back_and_the_job_runs_on():
     world.settle()
     assert (world.status().target, world.status().running) == (4, 2)
     passes(world, 70)
-    assert (world.status().target, world.phase(), world.status().restarts) == (2, Phase.RUNNING, 0)
+    assert (world.status().target, world.phase(), world.status().restarts) == (2, JobPhase.RUNNING, 0)
 
 
 def test_a_job_without_a_checkpoint_is_not_stopped_while_a_worker_of_it_runs():
@@ -105,7 +105,7 @@ def test_the_wait_begins_anew_with_each_pod_that_finds_a_node():
         passes(world, 45)
         world.unfit.discard(name)
     passes(world, 10)
-    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
+    assert (world.phase(), world.status().unplaced) == (JobPhase.RUNNING, 0)
 
 
 def test_a_job_in_a_queue_gives_its_gpus_back_like_any_other():
@@ -114,7 +114,7 @@ def test_a_job_in_a_queue_gives_its_gpus_back_like_any_other():
     world.coming.append(ev.QueueSeen(Queue("research")))
     world.put_job(a_job(gpu_milli=1000, maximum=2, queue="research"))
     passes(world, 70)
-    assert (world.phase(), world.status().target, world.status().unplaced) == (Phase.PENDING, 0, 1)
+    assert (world.phase(), world.status().target, world.status().unplaced) == (JobPhase.PENDING, 0, 1)
     assert conditions(world)["Ready"] == ("False", "DoesNotFit")
 
 
@@ -123,7 +123,7 @@ def test_jobs_that_hold_no_gpus_wait_as_long_as_they_like():
     world.unfit = {"a-worker-0", "a-worker-1"}
     world.put_job(a_job(maximum=2))
     passes(world, 200)
-    assert (world.phase(), world.status().target) == (Phase.STARTING, 2)
+    assert (world.phase(), world.status().target) == (JobPhase.STARTING, 2)
 
 
 def test_a_maximum_that_is_lowered_when_the_wait_ends_holds():

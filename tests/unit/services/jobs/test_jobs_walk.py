@@ -13,7 +13,7 @@ from services.jobs.core import events as ev
 from services.jobs.core import members
 from shared.errors import InvalidState
 from shared.jobs.reports import Said
-from shared.model.training_job import ENDED, Phase, PodState
+from shared.model.training_job import ENDED, JobPhase, PodState
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job
 
 STEPS = 250
@@ -98,7 +98,7 @@ def test_no_job_is_lost_and_none_is_cut_below_its_minimum(seed: int):
     assert world.broken == []
     calm(world)
     assert world.broken == []
-    assert {key: job.status.phase for key, job in world.jobs.items()} == dict.fromkeys(world.jobs, Phase.SUCCEEDED)
+    assert {key: job.status.phase for key, job in world.jobs.items()} == dict.fromkeys(world.jobs, JobPhase.SUCCEEDED)
     assert all(pod.ended for pod in world.pods.values()), "nothing is left that holds anything"
     assert not any(kind == "PodGroup" for kind, _ in world.made)
 

@@ -20,7 +20,7 @@ def test_a_refused_worker_is_told_until_it_is_not_wanted_any_more():
         world.turn(ev.Tick())
     at = next(at for at, (_, write) in enumerate(world.sent) if getattr(write, "name", "") == "a-worker-2")
     _, write = world.sent.pop(at)
-    world.turn(ev.Wrote(write.write, ev.Outcome.REFUSED, "exceeded quota: gpus"))
+    world.turn(ev.WriteAnswered(write.write, ev.WriteOutcome.REFUSED, "exceeded quota: gpus"))
     while world.sent:
         world.arrive()
     world.deliver()
@@ -44,7 +44,7 @@ def test_what_is_known_of_pods_and_writes_goes_with_them():
     assert seen.read_annotations == {}
     (write,) = [write for _, write in world.sent if getattr(write, "name", "") == "a-worker-1"]
     world.turn(ev.JobGone("default/a"))
-    world.turn(ev.Wrote(write.write, ev.Outcome.REFUSED, "the namespace is being terminated"))
+    world.turn(ev.WriteAnswered(write.write, ev.WriteOutcome.REFUSED, "the namespace is being terminated"))
     assert world.core.state.writes.waits == {}
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from services.sensor.app import App, boot_of
-from services.sensor.log import Log
+from services.sensor.log import SensorLog
 from services.sensor.settings import SensorSettings
 from shared.agent.readings import STILL
 from shared.errors import ConfigError
@@ -76,7 +76,7 @@ def app_of(proc: FakeProc, server: Coordinator, **changes: Any) -> tuple[App, li
     settings = SensorSettings(
         node="n1", coordinators=(server.at,), host_proc=proc.folder, sensor_network="none", **changes
     )
-    return App(settings, Log("n1", write=lambda line: lines.append(json.loads(line))), random.Random(1)), lines
+    return App(settings, SensorLog("n1", write=lambda line: lines.append(json.loads(line))), random.Random(1)), lines
 
 
 def turns(app: App, proc: FakeProc, count: int) -> None:

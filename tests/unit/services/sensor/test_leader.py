@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from services.cli.pki.certificates import wanted_of
-from services.sensor.leader import Leader, seconds_of
-from services.sensor.log import AGAIN_S, Log
+from services.sensor.leader import LeaderCaller, seconds_of
+from services.sensor.log import AGAIN_S, SensorLog
 from shared.adapters.peers.certificates import Authority, issue, make_authority, pem_of
 from shared.errors import PeerRejected, PeerUnknown
 
@@ -94,14 +94,14 @@ def leads(body: bytes) -> tuple[int, bytes]:
     return 200, b"<" + body + b">"
 
 
-def quiet() -> tuple[Log, list[dict[str, Any]]]:
+def quiet() -> tuple[SensorLog, list[dict[str, Any]]]:
     lines: list[dict[str, Any]] = []
-    return Log("n", write=lambda line: lines.append(json.loads(line))), lines
+    return SensorLog("n", write=lambda line: lines.append(json.loads(line))), lines
 
 
 def test_whoever_leads_is_found_and_asked_over_one_connection() -> None:
     with serving(refusal(421, "not_leader")) as standby, serving(leads) as leader:
-        one = Leader([standby.at, leader.at], quiet()[0])
+        one = LeaderCaller([standby.at, leader.at], quiet()[0])
         assert [one.call("/v1/readings", b"a"), one.call("/v1/readings", b"b")] == [b"<a>", b"<b>"]
         assert one.from_address == "127.0.0.1"
         assert (standby.connections, leader.connections, len(standby.asked)) == (1, 1, 1)
@@ -113,14 +113,14 @@ def test_whoever_leads_is_found_and_asked_over_one_connection() -> None:
 
 def test_where_nobody_leads_that_is_said_and_a_silent_one_before_it() -> None:
     with serving(refusal(421, "not_leader")) as standby:
-        one = Leader([standby.at], quiet()[0])
+        one = LeaderCaller([standby.at], quiet()[0])
         with pytest.raises(PeerRejected) as refused:
             one.call("/v1/readings", b"")
         assert refused.value.code == "not_leader"
         one.close()
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
-            one = Leader([standby.at, f"127.0.0.1:{taken.getsockname()[1]}"], quiet()[0])
+            one = LeaderCaller([standby.at, f"127.0.0.1:{taken.getsockname()[1]}"], quiet()[0])
             with pytest.raises(PeerRejected) as refused:
                 one.call("/v1/readings", b"")
             assert refused.value.code == "peer_unreachable"
@@ -129,7 +129,7 @@ def test_where_nobody_leads_that_is_said_and_a_silent_one_before_it() -> None:
 
 def test_a_refusal_of_the_leader_is_final() -> None:
     with serving(refusal(409, "superseded")) as leader, serving(leads) as other:
-        one = Leader([leader.at, other.at], quiet()[0])
+        one = LeaderCaller([leader.at, other.at], quiet()[0])
         with pytest.raises(PeerRejected, match="superseded for a reason") as refused:
             one.call("/v1/readings", b"")
         assert (refused.value.code, refused.value.status, other.asked) == ("superseded", 409, [])
@@ -154,7 +154,7 @@ def test_an_answer_that_is_none_is_unknown_and_the_connection_is_given_up(answer
 
         thread = threading.Thread(target=serve)
         thread.start()
-        one = Leader([f"127.0.0.1:{server.getsockname()[1]}"], quiet()[0])
+        one = LeaderCaller([f"127.0.0.1:{server.getsockname()[1]}"], quiet()[0])
         with pytest.raises(PeerUnknown):
             one.call("/v1/readings", b"x")
         thread.join()
@@ -163,7 +163,7 @@ def test_an_answer_that_is_none_is_unknown_and_the_connection_is_given_up(answer
 
 def test_a_connection_that_the_other_end_closed_is_made_anew() -> None:
     with serving(leads) as leader:
-        one = Leader([leader.at], quiet()[0])
+        one = LeaderCaller([leader.at], quiet()[0])
         assert one.call("/v1/readings", b"a") == b"<a>"
         assert one._connection is not None
         one._connection.shutdown(socket.SHUT_RDWR)
@@ -176,7 +176,7 @@ def test_the_first_token_of_the_file_is_sent_as_it_is_now(tmp_path: Path) -> Non
     file = tmp_path / "token"
     file.write_text("first-token\nsecond-token metrics\n")
     with serving(leads) as leader:
-        one = Leader([leader.at], quiet()[0], token_file=file)
+        one = LeaderCaller([leader.at], quiet()[0], token_file=file)
         one.call("/v1/readings", b"")
         file.write_text("another-token sensor\n")
         one.call("/v1/readings", b"")
@@ -215,12 +215,12 @@ def test_a_coordinator_is_known_by_its_role_whatever_its_address(tmp_path: Path)
     pki = Pki(tmp_path / "a")
     mine = pki.files("sensor", "n")
     with serving(leads, pki.server("coordinator")) as leader:
-        one = Leader([leader.at], quiet()[0], tls=mine)
+        one = LeaderCaller([leader.at], quiet()[0], tls=mine)
         assert one.call("/v1/readings", b"a") == b"<a>"
         one.close()
     for server in (pki.server("agent"), Pki(tmp_path / "b").server("coordinator")):
         with serving(leads, server) as stranger:
-            one = Leader([stranger.at], quiet()[0], tls=mine)
+            one = LeaderCaller([stranger.at], quiet()[0], tls=mine)
             with pytest.raises(PeerRejected) as refused:
                 one.call("/v1/readings", b"a")
             assert refused.value.code == "peer_untrusted"
@@ -232,7 +232,7 @@ def test_a_server_that_does_not_take_our_certificate_hears_nothing(tmp_path: Pat
     ca, _, _ = theirs.files("sensor")
     _, cert, key = ours.files("sensor")
     with serving(leads, theirs.server("coordinator")) as leader:
-        one = Leader([leader.at], quiet()[0], tls=(ca, cert, key))
+        one = LeaderCaller([leader.at], quiet()[0], tls=(ca, cert, key))
         with pytest.raises((PeerRejected, PeerUnknown)) as refused:
             one.call("/v1/readings", b"a")
         # its alert, or, where the reset that follows overtakes it, no answer
@@ -245,7 +245,7 @@ def test_new_certificates_are_followed_and_half_written_ones_are_not(tmp_path: P
     mine = pki.files("sensor", "n")
     log, lines = quiet()
     with serving(leads, pki.server("coordinator")) as leader:
-        one = Leader([leader.at], log, tls=mine)
+        one = LeaderCaller([leader.at], log, tls=mine)
         before = one._context
         mine[1].write_text("half")
         assert one.call("/v1/readings", b"a") == b"<a>"
@@ -262,7 +262,7 @@ def test_a_clock_that_is_an_hour_off_is_one_line_and_changes_nothing() -> None:
     log, lines = quiet()
     with serving(leads) as leader:
         leader.date = format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), usegmt=True)
-        one = Leader([leader.at], log)
+        one = LeaderCaller([leader.at], log)
         assert [one.call("/v1/readings", b"a") for _ in range(3)] == [b"<a>"] * 3
         one.close()
     (line,) = lines
@@ -283,7 +283,9 @@ def test_what_is_no_date_says_nothing(text: str) -> None:
 
 def test_a_line_is_told_once_in_a_while_and_at_once_after_it_was_well_again() -> None:
     now, lines = [0.0], list[dict[str, Any]]()
-    log = Log("n", "info", write=lambda line: lines.append(json.loads(line)), wall=lambda: 1e9, clock=lambda: now[0])
+    log = SensorLog(
+        "n", "info", write=lambda line: lines.append(json.loads(line)), wall=lambda: 1e9, clock=lambda: now[0]
+    )
     for now[0] in (0.0, 5.0, AGAIN_S - 1):
         log.tell("warning", "readings_refused", kind="not_leader", error="x" * 5000)
     log.tell("warning", "readings_refused", kind="superseded")

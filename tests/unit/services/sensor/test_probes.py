@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.sensor.log import Log
+from services.sensor.log import SensorLog
 from services.sensor.probes import AT_ONCE, KEPT_S, MOST_ASKING, RESOLVED_S, Names, Probes, nonce
 from shared.agent.probing import Probing, ProbingSettings
 from shared.agent.target_times import TargetTimes
@@ -34,7 +34,7 @@ class One:
         self.probing = Probing(rng, nonce, settings=ProbingSettings(per_s=50.0, answers_per_s=1000.0))
         self.times = TargetTimes(rng)
         self.names = Names()
-        log = Log("n", "debug", write=lambda line: self.lines.append(json.loads(line)))
+        log = SensorLog("n", "debug", write=lambda line: self.lines.append(json.loads(line)))
         self.probes = Probes(self.probing, self.times, self.names, self.lock, log, alive=alive)
 
     def listen(self, host: str = "127.0.0.1") -> tuple[str, int]:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from services.binder import app as binder
-from services.binder.admin import Admin as BinderAdmin
+from services.binder.admin import BinderAdmin
 from services.binder.settings import BinderSettings
 from services.coordinator import app as coordinator
 from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.coordinator.settings import CoordinatorSettings
-from services.single.app import Both, comes
+from services.single.app import MeshFace, comes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
@@ -95,7 +95,7 @@ async def test_a_binder_begins_when_its_turn_comes_unless_the_process_is_to_stop
 
 
 @pytest.mark.usefixtures("_plugins_anew")
-@pytest.mark.parametrize("face_of", [coordinator.admin_of, binder.admin_of, Both])
+@pytest.mark.parametrize("face_of", [coordinator.admin_of, binder.admin_of, MeshFace])
 def test_a_plugin_that_was_left_out_is_told_once_before_any_server_is_asked(face_of: Any) -> None:
     plugins_of(()).report("even", "it is left out")
     told = list[tuple[str, str]]()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from shared.agent import echo
-from shared.agent.echo import Address, Answer, Probe
+from shared.agent.echo import Address, EchoAnswer, Probe
 from shared.agent.probing import Probing, ProbingSettings
 from shared.agent.vivaldi import Coordinate
 
@@ -277,7 +277,7 @@ def test_a_new_leaders_key_holds_beside_the_one_before() -> None:
 def test_what_is_written_is_read() -> None:
     there = Coordinate((1.5, -2.5, 0.0), 0.25, 0.125)
     answer = echo.answer(KEY, b"n" * 16, held_us=7, coordinate=there, peers=[A, ("fd00::1", 53)])
-    assert echo.read([OTHER_KEY, KEY], answer) == (Answer(b"n" * 16, 7, there, (A, ("fd00::1", 53))), KEY)
+    assert echo.read([OTHER_KEY, KEY], answer) == (EchoAnswer(b"n" * 16, 7, there, (A, ("fd00::1", 53))), KEY)
     assert echo.read([KEY], echo.probe(KEY, b"n" * 16, A, ("fd00::1", 53))) == (
         Probe(b"n" * 16, A, ("fd00::1", 53)),
         KEY,

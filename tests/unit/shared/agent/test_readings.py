@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.agent.counters import Counters, Disk, Link, parse
-from shared.agent.readings import STILL, Limits, Reading, Sensor
+from shared.agent.readings import STILL, HostReading, NodeLimits, Sensor
 
 STAT = """cpu  100 5 50 1000 20 3 2 4 7 0
 cpu0 50 2 25 500 10 1 1 2 3 0
@@ -42,7 +42,7 @@ FIRST = Counters(
 )  # fmt: skip
 
 
-def read(before: Counters, after: Counters, limits: Limits | None = None) -> Reading:
+def read(before: Counters, after: Counters, limits: NodeLimits | None = None) -> HostReading:
     sensor = Sensor(limits=limits)
     sensor.take(before)
     return sensor.take(after)
@@ -80,7 +80,7 @@ def test_rates_are_what_was_counted_over_the_time() -> None:
     assert (found.disk, found.disk_bytes_per_s) == (0.25, 5_000_000)
     assert (found.network, found.network_bytes_per_s) == (0.2, 37_500_000)
     assert found.missing == ()
-    limited = read(FIRST, after, Limits(disk_bytes_per_s=10e6, network_bytes_per_s=75e6))
+    limited = read(FIRST, after, NodeLimits(disk_bytes_per_s=10e6, network_bytes_per_s=75e6))
     assert (limited.disk, limited.network) == (0.5, 0.5)
 
 

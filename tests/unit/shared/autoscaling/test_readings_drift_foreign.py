@@ -22,9 +22,9 @@ from shared.autoscaling.safety.foreign import (
     settled,
     text,
 )
-from shared.autoscaling.safety.readings import Reading, checked, problem_of
+from shared.autoscaling.safety.readings import SignalReading, checked, problem_of
 from shared.decide.canary import first_of, in_window
-from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, Signal
+from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, ScalingSignal
 from shared.policy.weights import Card, WeightsFile
 
 WALL = 1_800_000_000.0
@@ -33,30 +33,30 @@ WALL = 1_800_000_000.0
 @pytest.mark.parametrize(
     ("signal", "reading", "why"),
     [
-        (Signal.CPU, Reading(None), "no value"),
-        (Signal.CPU, Reading(math.nan, WALL), "no number"),
-        (Signal.CPU, Reading(math.inf, WALL), "no number"),
-        (Signal.ARRIVALS, Reading(-1.0, WALL), "negative"),
-        (Signal.CPU, Reading(1.0, WALL + 60), "future"),
-        (Signal.CPU, Reading(1.0, WALL - 61), "61 s old"),
-        (Signal.LATENCY, Reading(900.0, WALL), "milliseconds"),
-        (Signal.CPU, Reading(5000.0, WALL), "millicores"),
-        (Signal.QUEUE, Reading(None, None, "Prometheus does not answer"), "does not answer"),
+        (ScalingSignal.CPU, SignalReading(None), "no value"),
+        (ScalingSignal.CPU, SignalReading(math.nan, WALL), "no number"),
+        (ScalingSignal.CPU, SignalReading(math.inf, WALL), "no number"),
+        (ScalingSignal.ARRIVALS, SignalReading(-1.0, WALL), "negative"),
+        (ScalingSignal.CPU, SignalReading(1.0, WALL + 60), "future"),
+        (ScalingSignal.CPU, SignalReading(1.0, WALL - 61), "61 s old"),
+        (ScalingSignal.LATENCY, SignalReading(900.0, WALL), "milliseconds"),
+        (ScalingSignal.CPU, SignalReading(5000.0, WALL), "millicores"),
+        (ScalingSignal.QUEUE, SignalReading(None, None, "Prometheus does not answer"), "does not answer"),
     ],
 )
-def test_a_reading_that_cannot_be_relied_on_says_why(signal: Signal, reading: Reading, why: str):
+def test_a_reading_that_cannot_be_relied_on_says_why(signal: ScalingSignal, reading: SignalReading, why: str):
     assert why in problem_of(signal, reading, wall_s=WALL, stale_after_s=60)
 
 
 def test_good_readings_stay_and_the_oldest_one_counts():
     readings = {
-        Signal.CPU: Reading(0.5, WALL - 20),
-        Signal.ARRIVALS: Reading(3.0, WALL - 5),
-        Signal.QUEUE: Reading(-1, WALL),
+        ScalingSignal.CPU: SignalReading(0.5, WALL - 20),
+        ScalingSignal.ARRIVALS: SignalReading(3.0, WALL - 5),
+        ScalingSignal.QUEUE: SignalReading(-1, WALL),
     }
     good, bad, age = checked(readings, wall_s=WALL, stale_after_s=60)
-    assert good == {Signal.CPU: 0.5, Signal.ARRIVALS: 3.0}
-    assert bad.keys() == {Signal.QUEUE}
+    assert good == {ScalingSignal.CPU: 0.5, ScalingSignal.ARRIVALS: 3.0}
+    assert bad.keys() == {ScalingSignal.QUEUE}
     assert age == 20
 
 

@@ -14,47 +14,48 @@ import pytest
 from shared.autoscaling.observation import Bounds, ServiceObservation
 from shared.autoscaling.safety.chain import SAFEGUARDS, judge
 from shared.autoscaling.safety.check import violations
-from shared.autoscaling.safety.scene import Case, Change, FreeNode, Scene
-from shared.model.autoscaler import Limits
+from shared.autoscaling.safety.scene import FreeNode, ReplicaChange, SafetyScene, ServiceCase
+from shared.model.autoscaler import ScalerLimits
 
 NOW = 1000.0
-FAST = Limits(up_pods=100, down_pods=100)
+FAST = ScalerLimits(up_pods=100, down_pods=100)
 """Rates that hold nobody back, so that another safeguard is seen alone."""
 
 
 def case(
     replicas: int, wanted: object, *, ready: int | None = None, low: int = 1, high: int = 50, pending: int = 0,
-    held: tuple[str, ...] = (), rule: int | None = None, bad: tuple[str, ...] = (), changes: tuple[Change, ...] = (),
+    held: tuple[str, ...] = (), rule: int | None = None, bad: tuple[str, ...] = (), changes: tuple[ReplicaChange,
+    ...] = (),
     floor: int | None = None, disruptions: int | None = None, cpu: float = 1.0, foreign: int | None = None,
     lacking: str = "",
-) -> Case:  # fmt: skip
+) -> ServiceCase:  # fmt: skip
     seen = ServiceObservation(
         replicas=replicas, ready=replicas if ready is None else ready, pending=pending, bounds=Bounds(low, high),
         held=held, requests={"cpu": cpu},
     )  # fmt: skip
-    return Case(
+    return ServiceCase(
         seen=seen, wanted=wanted, rule=rule, bad=bad, changes=changes, floor=floor, disruptions=disruptions,
         foreign=foreign, lacking=lacking, takes={"cpu": cpu},
     )  # fmt: skip
 
 
-def scene(one: Case, *, limits: Limits = FAST, **more: object) -> Scene:
-    return Scene(now=NOW, services={"front": one}, limits=limits, **more)  # type: ignore[arg-type]
+def scene(one: ServiceCase, *, limits: ScalerLimits = FAST, **more: object) -> SafetyScene:
+    return SafetyScene(now=NOW, services={"front": one}, limits=limits, **more)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Example:
     safeguard: str
     rule: str
-    scene: Scene
+    scene: SafetyScene
     allowed: int
 
 
 EXAMPLES = (
     Example("bounds", "bounds", scene(case(5, 80)), 50),
     Example("bounds", "bounds", scene(case(5, 1, low=3)), 3),
-    Example("rates", "rate-up", scene(case(5, 40), limits=Limits()), 10),
-    Example("rates", "rate-down", scene(case(30, 2), limits=Limits()), 27),
+    Example("rates", "rate-up", scene(case(5, 40), limits=ScalerLimits()), 10),
+    Example("rates", "rate-down", scene(case(30, 2), limits=ScalerLimits()), 27),
     Example("pending", "pending", scene(case(5, 9, ready=3, pending=2)), 5),
     Example("room", "room", scene(case(5, 20), nodes=(FreeNode(4.0, 0, 110), FreeNode(2.5, 0, 110))), 11),
     Example("cost", "cost", scene(case(5, 20), cost_limit=8), 8),
@@ -108,25 +109,29 @@ def test_bad_readings_rise_with_hpas_rule_and_say_why():
 
 
 def test_a_service_that_fell_in_this_period_falls_no_further():
-    changes = (Change(NOW - 30, -1),)
-    assert judge(scene(case(9, 1, changes=changes), limits=Limits())).allowed == {"front": 9}
-    assert judge(scene(case(9, 1, changes=(Change(NOW - 61, -1),)), limits=Limits())).allowed == {"front": 8}
+    changes = (ReplicaChange(NOW - 30, -1),)
+    assert judge(scene(case(9, 1, changes=changes), limits=ScalerLimits())).allowed == {"front": 9}
+    assert judge(scene(case(9, 1, changes=(ReplicaChange(NOW - 61, -1),)), limits=ScalerLimits())).allowed == {
+        "front": 8
+    }
 
 
 def test_growth_beyond_the_cost_goes_to_whom_lacks_the_largest_share():
-    both = Scene(now=NOW, services={"a": case(2, 12), "b": case(4, 6)}, limits=FAST, cost_limit=12)
+    both = SafetyScene(now=NOW, services={"a": case(2, 12), "b": case(4, 6)}, limits=FAST, cost_limit=12)
     verdict = judge(both)
     assert verdict.allowed == {"a": 7, "b": 5}
     assert violations(both, verdict.allowed) == []
 
 
 def test_what_falls_does_not_pay_for_what_rises_in_one_decision():
-    both = Scene(now=NOW, services={"a": case(6, 1), "b": case(4, 9)}, limits=FAST, cost_limit=10)
+    both = SafetyScene(now=NOW, services={"a": case(6, 1), "b": case(4, 9)}, limits=FAST, cost_limit=10)
     assert judge(both).allowed == {"a": 1, "b": 4}
 
 
 def test_pods_of_another_service_take_the_same_room():
-    both = Scene(now=NOW, services={"a": case(1, 4), "b": case(1, 9)}, limits=FAST, nodes=(FreeNode(5.0, 0, 110),))
+    both = SafetyScene(
+        now=NOW, services={"a": case(1, 4), "b": case(1, 9)}, limits=FAST, nodes=(FreeNode(5.0, 0, 110),)
+    )
     assert judge(both).allowed == {"a": 4, "b": 3}
 
 
@@ -139,27 +144,28 @@ def test_no_verdict_breaks_a_rule_whatever_is_seen(seed: int):
         assert violations(one, verdict.allowed) == [], (one, verdict)
 
 
-def random_scene(rng: random.Random) -> Scene:
+def random_scene(rng: random.Random) -> SafetyScene:
     """Anything that can be seen, sensible or not."""
 
     def some(chance: float, value: object) -> object:
         return value if rng.random() < chance else None
 
-    def one() -> Case:
+    def one() -> ServiceCase:
         replicas, low = rng.randrange(0, 40), rng.randrange(0, 10)
         return case(
             replicas, rng.choice([None, rng.randrange(0, 90), rng.randrange(0, 90), float("nan"), -3]),
             ready=rng.randrange(0, replicas + 1), low=low, high=max(1, low + rng.randrange(0, 60)),
             pending=rng.choice([0, 0, 2]), held=rng.choice([(), (), ("a drain",)]), rule=rng.choice([None, 3, 30]),
             bad=rng.choice([(), (), ("cpu: NaN",)]), disruptions=rng.choice([None, 0, 1, 5]),
-            changes=tuple(Change(NOW - rng.uniform(0, 90), rng.randrange(-5, 6)) for _ in range(rng.randrange(3))),
+            changes=tuple(ReplicaChange(NOW - rng.uniform(0, 90), rng.randrange(-5,
+            6)) for _ in range(rng.randrange(3))),
             floor=rng.choice([None, None, replicas + rng.randrange(1, 5)]), cpu=rng.choice([0.0, 0.5, 2.0]),
         )  # fmt: skip
 
-    return Scene(
+    return SafetyScene(
         now=NOW,
         services={f"s{number}": one() for number in range(rng.randrange(1, 5))},
-        limits=rng.choice([FAST, Limits(), Limits(up_percent=10, down_percent=0, down_pods=0)]),
+        limits=rng.choice([FAST, ScalerLimits(), ScalerLimits(up_percent=10, down_percent=0, down_pods=0)]),
         cost_limit=some(0.4, rng.randrange(0, 120)),  # type: ignore[arg-type]
         nodes=some(0.4, tuple(FreeNode(rng.uniform(0, 30), 0, 20) for _ in range(3))),  # type: ignore[arg-type]
         policy_failed=rng.choice(["", "", "it raised"]),

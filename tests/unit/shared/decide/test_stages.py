@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shared.decide.stages import RolloutStep, Stage, Verdict, WindowRow, forced, next_step, step_to
+from shared.decide.stages import RolloutStep, Stage, WindowRow, WindowVerdict, forced, next_step, step_to
 from shared.errors import ConfigError, TooFewWindows
 
 
@@ -64,10 +64,12 @@ def test_into_shadow_where_windows_begin_none_are_needed():
 def test_a_bad_window_ends_the_good_ones_a_good_one_the_bad_ones_and_an_unsure_one_the_good_ones_alone():
     row = WindowRow()
     for verdict, counts in (
-        (Verdict.GOOD, (1, 0)), (Verdict.GOOD, (2, 0)), (Verdict.UNSURE, (0, 0)), (Verdict.BAD, (0, 1)),
-        (Verdict.UNSURE, (0, 1)), (Verdict.BAD, (0, 2)), (Verdict.GOOD, (1, 0)), (Verdict.BAD, (0, 1)),
+        (WindowVerdict.GOOD, (1, 0)), (WindowVerdict.GOOD, (2, 0)), (WindowVerdict.UNSURE, (0, 0)), (WindowVerdict.BAD,
+        (0, 1)),
+        (WindowVerdict.UNSURE, (0, 1)), (WindowVerdict.BAD, (0, 2)), (WindowVerdict.GOOD, (1, 0)), (WindowVerdict.BAD,
+        (0, 1)),
     ):  # fmt: skip
-        row.add(verdict, "" if verdict is Verdict.GOOD else "slower")
+        row.add(verdict, "" if verdict is WindowVerdict.GOOD else "slower")
         assert (row.good, row.bad) == counts
     assert row.reasons == ["slower"]
 
@@ -76,7 +78,7 @@ def test_good_and_bad_windows_in_a_row_are_never_both_counted():
     rng = Random(7)
     row = WindowRow()
     for _ in range(500):
-        row.add(rng.choice(list(Verdict)), "why")
+        row.add(rng.choice(list(WindowVerdict)), "why")
         assert not (row.good and row.bad)
         assert len(row.reasons) == row.bad
 
@@ -85,8 +87,8 @@ def test_good_and_bad_windows_in_a_row_are_never_both_counted():
 def test_what_is_lacking_is_told_with_the_last_windows_verdict(needed: int):
     row = WindowRow()
     assert row.lacking("mine@1", needed) == f"mine@1 has 0 of {needed} good windows in a row at this step"
-    row.add(Verdict.BAD, "slower")
+    row.add(WindowVerdict.BAD, "slower")
     assert row.lacking("mine@1", needed).endswith("at this step, the last one bad: slower")
     for _ in range(needed):
-        row.add(Verdict.GOOD)
+        row.add(WindowVerdict.GOOD)
     assert row.lacking("mine@1", needed) == ""

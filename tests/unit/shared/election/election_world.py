@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from shared.election.elector import Elector, ElectorState, Phase
+from shared.election.elector import Elector, ElectorPhase, ElectorState
 from shared.election.events import (
-    Claim,
     Claimed,
+    ClaimKey,
     Elected,
+    ElectionTick,
     Event,
     Failed,
     Granted,
@@ -19,7 +20,6 @@ from shared.election.events import (
     LeaderChanged,
     LeaderRead,
     LeftoverRemoved,
-    Lost,
     ReadLeader,
     RemoveLeftover,
     Renew,
@@ -27,12 +27,12 @@ from shared.election.events import (
     Request,
     Revoked,
     Start,
-    Tick,
+    StopLeading,
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreRejected
-from shared.ports import CreateRevisionIs, Delete, KeyValue, Put
+from shared.ports import CreateRevisionIs, DeleteKey, KeyValue, Put
 from tests.memory_etcd import MemoryEtcd
 
 KEY = "/conclave/v1/coordinator/leader"
@@ -63,7 +63,7 @@ class Node:
     elector: Elector = field(init=False)
     state: ElectorState = field(default_factory=ElectorState)
     watched_up_to: int = 0
-    heard: list[Elected | Lost] = field(default_factory=list)
+    heard: list[Elected | StopLeading] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.boot()
@@ -89,7 +89,7 @@ class Node:
         assert list(self.state.validate()) == []
         for instruction in instructions:
             match instruction:
-                case Elected() | Lost():
+                case Elected() | StopLeading():
                     self.heard.append(instruction)
                 case LeaderChanged():
                     pass
@@ -122,7 +122,7 @@ class World:
         self.check()
         for node in self.nodes:
             if not node.paused and (node.state.wake_at <= node.now or node.main_alive != node.state.main_alive):
-                node.handle(Tick(main_alive=node.main_alive))
+                node.handle(ElectionTick(main_alive=node.main_alive))
         self.check()
 
     def arrive(self, message: Message) -> None:
@@ -181,7 +181,7 @@ class World:
         assert len(valid) <= 1, f"two valid leaders at {self.true_s}: {[node.identity for node in valid]}"
         for node in self.nodes:
             kinds = [type(heard) for heard in node.heard]
-            assert kinds == [Elected, Lost] * (len(kinds) // 2) + [Elected] * (len(kinds) % 2), kinds
+            assert kinds == [Elected, StopLeading] * (len(kinds) // 2) + [Elected] * (len(kinds) % 2), kinds
             for heard in node.heard:
                 if isinstance(heard, Elected) and heard.term not in self.terms:
                     assert not self.terms or heard.term > self.terms[-1], "a term did not grow"
@@ -195,14 +195,14 @@ class World:
                 case GrantLease():
                     grant = self.etcd.grant_lease(request.ttl_s)
                     return Granted(number, grant.lease_id, grant.ttl_s, sent_at)
-                case Claim():
+                case ClaimKey():
                     result = self.etcd.txn([CreateRevisionIs(KEY, 0)], [Put(KEY, request.value, request.lease_id)])
                     return Claimed(number, result.succeeded, result.revision)
                 case ReadLeader():
                     listing = self.etcd.list_prefix(KEY)
                     return LeaderRead(number, listing.items[0] if listing.items else None, listing.revision)
                 case RemoveLeftover():
-                    result = self.etcd.txn([CreateRevisionIs(KEY, request.term)], [Delete(KEY)])
+                    result = self.etcd.txn([CreateRevisionIs(KEY, request.term)], [DeleteKey(KEY)])
                     return LeftoverRemoved(number, result.succeeded)
                 case Renew():
                     return Renewed(number, self.etcd.keep_alive(request.lease_id), sent_at)
@@ -217,4 +217,4 @@ def key_value(world: World) -> KeyValue | None:
     return world.etcd.get(KEY)
 
 
-__all__ = ["KEY", "Message", "Node", "Phase", "World", "key_value"]
+__all__ = ["KEY", "ElectorPhase", "Message", "Node", "World", "key_value"]

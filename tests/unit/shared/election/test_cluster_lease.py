@@ -6,15 +6,24 @@ import random
 
 import pytest
 
-from shared.election.cluster_lease import LONGEST_S, Create, Held, Keep, StayOut, Take, Watched, decide
+from shared.election.cluster_lease import (
+    LONGEST_S,
+    CreateLease,
+    HeldLease,
+    Keep,
+    StayOut,
+    TakeLease,
+    WatchedLease,
+    decide,
+)
 
 
-def held(holder: str, version: str = "1", duration_s: int = 30) -> Held:
-    return Held(holder, duration_s, version, transitions=4)
+def held(holder: str, version: str = "1", duration_s: int = 30) -> HeldLease:
+    return HeldLease(holder, duration_s, version, transitions=4)
 
 
 def test_where_there_is_none_it_is_made() -> None:
-    assert decide("a", None, None, 5.0) == (Create(), None)
+    assert decide("a", None, None, 5.0) == (CreateLease(), None)
 
 
 def test_our_own_is_kept_at_once_whoever_of_us_renewed_it() -> None:
@@ -22,14 +31,14 @@ def test_our_own_is_kept_at_once_whoever_of_us_renewed_it() -> None:
 
 
 def test_nobodys_is_taken_at_once() -> None:
-    assert decide("a", held("", "7"), None, 5.0) == (Take("7", 5, ""), None)
+    assert decide("a", held("", "7"), None, 5.0) == (TakeLease("7", 5, ""), None)
 
 
 def test_a_foreign_one_is_taken_after_its_own_duration_without_a_change_and_not_before() -> None:
     decision, watched = decide("a", held("b"), None, 100.0)
     assert decision == StayOut(held("b"), 130.0)
     assert decide("a", held("b"), watched, 129.9)[0] == StayOut(held("b"), 130.0)
-    assert decide("a", held("b"), watched, 130.0) == (Take("1", 5, "b"), None)
+    assert decide("a", held("b"), watched, 130.0) == (TakeLease("1", 5, "b"), None)
 
 
 def test_each_renewal_begins_the_wait_anew() -> None:
@@ -59,18 +68,18 @@ def test_of_two_meshes_that_renew_in_time_one_alone_acts(respectful: bool) -> No
     for seed in range(200):
         rng, lease, version, now = random.Random(seed), None, 0, 0.0
         acting: dict[str, float] = {}
-        memory: dict[str, Watched | None] = {"a": None, "b": None}
+        memory: dict[str, WatchedLease | None] = {"a": None, "b": None}
         for _ in range(60):
             now += rng.uniform(0.1, 9.0)
             for mesh in rng.sample(["a", "b"], 2):
                 if mesh in acting or rng.random() < 0.5:  # who holds it renews at each turn, in time
                     decision, memory[mesh] = decide(mesh, lease, memory[mesh], now)
                     if not respectful and isinstance(decision, StayOut):
-                        decision = Take(decision.held.version, 0, decision.held.holder)
+                        decision = TakeLease(decision.held.version, 0, decision.held.holder)
                     if isinstance(decision, StayOut):
                         acting.pop(mesh, None)
                         continue
                     version += 1
-                    lease, acting[mesh] = Held(mesh, 30, str(version)), now
+                    lease, acting[mesh] = HeldLease(mesh, 30, str(version)), now
             both += len(acting) > 1
     assert (both == 0) is respectful

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from shared.election.elector import MOST_YIELD_S, Elector, ElectorState, Phase
+from shared.election.elector import MOST_YIELD_S, Elector, ElectorPhase, ElectorState
 from shared.election.events import (
-    Claim,
+    ClaimKey,
     Elected,
+    ElectionTick,
     Failed,
     Granted,
     GrantLease,
     KeySeen,
     LeaderEnded,
     LeaderRead,
-    Lost,
     ReadLeader,
     RemoveLeftover,
     Renew,
     Renewed,
     Revoke,
     Start,
-    Stop,
-    Tick,
+    StopElection,
+    StopLeading,
 )
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
@@ -56,13 +56,13 @@ def test_the_first_steps_are_read_grant_claim():
     state, out = elector.step(state, LeaderRead(1, None, 7), 10.1)
     assert out == [GrantLease(2, 3)]
     state, out = elector.step(state, Granted(2, 99, 3.0, 10.2), 10.3)
-    assert out == [Claim(3, 99, elector.value)]
+    assert out == [ClaimKey(3, 99, elector.value)]
     assert not state.is_valid(10.3)
 
 
 def test_a_follower_knows_leader_and_term_and_holds_no_lease():
     _world, leader, follower = led_world()
-    assert follower.state.phase is Phase.FOLLOWING
+    assert follower.state.phase is ElectorPhase.FOLLOWING
     assert follower.state.leader.term == leader.state.term
     assert follower.state.leader.value == leader.elector.value
     assert follower.state.lease_id == 0
@@ -73,15 +73,15 @@ def test_a_follower_campaigns_the_moment_its_watch_says_the_key_is_gone():
     leader.paused = True
     world.etcd.revoke_lease(leader.state.lease_id)
     world.watch(follower)
-    assert follower.state.phase is Phase.GRANTING
-    leader.handle(Stop())
+    assert follower.state.phase is ElectorPhase.GRANTING
+    leader.handle(StopElection())
     world.settle()
     assert follower.is_valid()
 
 
 def test_a_follower_with_a_dead_watch_still_finds_out():
     world, leader, follower = led_world()
-    leader.handle(Stop())
+    leader.handle(StopElection())
     world.wire.clear()
     world.etcd.revoke_lease(leader.state.lease_id)
     follower.watched_up_to = 10**6
@@ -107,7 +107,7 @@ def test_a_hung_service_does_not_campaign():
     world, leader, follower = led_world()
     follower.main_alive = False
     world.advance(0.1)
-    leader.handle(Stop())
+    leader.handle(StopElection())
     world.settle(leader)
     world.run(5, follower)
     assert not follower.is_valid()
@@ -175,7 +175,7 @@ def test_a_renewal_answered_with_no_ttl_loses_at_once():
     (message,) = [message for message in world.wire if isinstance(message.request, Renew)]
     world.arrive(message)
     world.answer(message)
-    assert leader.heard[-1] == Lost(leader.heard[0].term, "lease_expired")
+    assert leader.heard[-1] == StopLeading(leader.heard[0].term, "lease_expired")
 
 
 def test_a_deleted_key_deposes_and_the_next_term_is_greater():
@@ -183,7 +183,7 @@ def test_a_deleted_key_deposes_and_the_next_term_is_greater():
     first = leader.state.term
     world.etcd.revoke_lease(leader.state.lease_id)
     world.watch(leader)
-    assert leader.heard[-1] == Lost(first, "deposed")
+    assert leader.heard[-1] == StopLeading(first, "deposed")
     world.settle()
     assert max(leader.state.term, follower.state.term) > first
 
@@ -211,7 +211,7 @@ def test_a_paused_leader_wakes_up_invalid_and_says_so_first():
     assert follower.is_valid()
     assert not leader.is_valid()
     leader.paused = False
-    leader.handle(Tick())
+    leader.handle(ElectionTick())
     assert leader.heard[-1].reason == "validity_over"
     world.run(2)
     assert follower.is_valid()
@@ -223,7 +223,7 @@ def test_a_paused_leader_wakes_up_invalid_and_says_so_first():
 def claim_in_flight():
     world = World()
     node = world.add("a")
-    while not any(isinstance(message.request, Claim) for message in world.wire):
+    while not any(isinstance(message.request, ClaimKey) for message in world.wire):
         for message in list(world.wire):
             world.arrive(message)
             world.answer(message)
@@ -234,7 +234,7 @@ def test_a_claim_that_won_without_its_answer_is_found_by_reading():
     world, node, message = claim_in_flight()
     world.arrive(message)
     world.time_out(message, arrives_later=False)
-    assert node.state.phase is Phase.READING
+    assert node.state.phase is ElectorPhase.READING
     world.settle()
     assert node.heard == [Elected(key_value(world).create_revision)]
 
@@ -256,7 +256,7 @@ def test_a_claim_answered_after_its_validity_is_not_taken():
     world.true_s += 2.5
     world.answer(message)
     assert node.heard == []
-    assert node.state.phase is Phase.LEAVING
+    assert node.state.phase is ElectorPhase.LEAVING
 
 
 # --- leftovers and resigning ------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_where_others_stand_by_a_restarted_leader_clears_its_leftover_and_lets_t
     leader.boot()
     world.settle(leader)  # before the other one's watch has told it anything
     assert key_value(world) is None
-    assert leader.state.phase is Phase.FOLLOWING
+    assert leader.state.phase is ElectorPhase.FOLLOWING
     world.settle()
     assert follower.is_valid()
     assert leader.state.leader.term == follower.state.term
@@ -317,7 +317,7 @@ def test_who_let_another_one_lead_campaigns_at_once_when_that_one_goes():
     leader.yields = True
     leader.boot()
     world.settle()
-    follower.handle(Stop())
+    follower.handle(StopElection())
     world.settle()
     assert leader.is_valid()
 
@@ -334,7 +334,7 @@ def test_a_leader_whose_process_has_ended_is_followed_without_waiting_for_its_le
 def test_the_end_of_a_leader_is_acted_on_after_a_read_that_was_on_its_way():
     world, leader, follower = led_world()
     world.nodes.remove(leader)
-    while follower.state.phase is not Phase.READING:
+    while follower.state.phase is not ElectorPhase.READING:
         world.advance(0.1)
         world.settle(leader)
     follower.handle(LeaderEnded(leader.state.term))
@@ -362,7 +362,7 @@ def test_a_removal_that_etcd_refuses_is_not_tried_for_ever():
     world.wire.clear()
     follower.handle(Failed(removal.request.request, unknown=False))
     world.run(2 * world.settings.retry_s)
-    assert follower.state.phase is Phase.FOLLOWING
+    assert follower.state.phase is ElectorPhase.FOLLOWING
     assert leader.is_valid()
 
 
@@ -395,7 +395,7 @@ def test_a_leader_that_is_wrongly_said_to_have_ended_hears_that_it_is_deposed():
     world.settle()
     assert follower.is_valid()
     world.watch(leader)
-    assert leader.heard[-1] == Lost(leader.heard[0].term, "deposed")
+    assert leader.heard[-1] == StopLeading(leader.heard[0].term, "deposed")
 
 
 def test_the_key_of_another_identity_is_not_removed_by_a_restart():
@@ -416,7 +416,7 @@ def test_two_processes_with_one_identity_do_not_depose_each_other_for_ever():
     world.watch(first)
     world.nodes.append(first)
     changes = len(first.heard) + len(second.heard)
-    first.handle(Tick())
+    first.handle(ElectionTick())
     world.settle()
     world.run(30)
     assert len(first.heard) + len(second.heard) <= changes + 2
@@ -425,19 +425,19 @@ def test_two_processes_with_one_identity_do_not_depose_each_other_for_ever():
 def test_resigning_lets_a_successor_lead_without_waiting_for_the_ttl():
     world, leader, follower = led_world()
     at = world.true_s
-    leader.handle(Stop())
+    leader.handle(StopElection())
     assert leader.heard[-1].reason == "resigned"
     assert not leader.is_valid()
     world.settle()
     assert follower.is_valid()
     assert world.true_s == at
-    assert leader.state.phase is Phase.STOPPED
+    assert leader.state.phase is ElectorPhase.STOPPED
 
 
 def test_resigning_says_lost_before_the_lease_is_revoked():
     _world, leader, _ = led_world()
-    state, out = leader.elector.step(leader.state, Stop(), leader.now)
-    assert [type(instruction) for instruction in out] == [Lost, Revoke]
+    state, out = leader.elector.step(leader.state, StopElection(), leader.now)
+    assert [type(instruction) for instruction in out] == [StopLeading, Revoke]
     assert not state.is_valid(leader.now)
 
 
@@ -451,19 +451,19 @@ def test_stopping_ends_from_every_phase_and_leaves_no_key(steps):
             world.answer(message)
         if not world.wire:
             world.advance(1.0)
-    node.handle(Stop())
+    node.handle(StopElection())
     world.settle()
-    assert node.state.phase is Phase.STOPPED
+    assert node.state.phase is ElectorPhase.STOPPED
     assert key_value(world) is None
 
 
 def test_a_stopped_elector_ignores_everything():
     world, leader, _ = led_world()
-    leader.handle(Stop())
+    leader.handle(StopElection())
     world.settle()
     before = leader.state
     leader.handle(Start())
-    leader.handle(Tick())
+    leader.handle(ElectionTick())
     assert leader.state is before
 
 
@@ -473,13 +473,13 @@ def test_a_stopped_elector_ignores_everything():
 @pytest.mark.parametrize(
     ("name", "state"),
     [
-        ("elector-term", ElectorState(Phase.LEADING, lease_id=1, valid_until=9.0, wake_at=1.0)),
-        ("elector-term", ElectorState(Phase.FOLLOWING, term=7, wake_at=1.0)),
-        ("elector-lease", ElectorState(Phase.LEADING, term=7, wake_at=1.0)),
-        ("elector-lease", ElectorState(Phase.FOLLOWING, lease_id=1, wake_at=1.0)),
-        ("elector-validity", ElectorState(Phase.LEAVING, valid_until=9.0, lease_id=1, in_flight=True)),
-        ("elector-goes-on", ElectorState(Phase.READING)),
-        ("elector-goes-on", ElectorState(Phase.CLAIMING, wake_at=1.0, lease_id=1)),
+        ("elector-term", ElectorState(ElectorPhase.LEADING, lease_id=1, valid_until=9.0, wake_at=1.0)),
+        ("elector-term", ElectorState(ElectorPhase.FOLLOWING, term=7, wake_at=1.0)),
+        ("elector-lease", ElectorState(ElectorPhase.LEADING, term=7, wake_at=1.0)),
+        ("elector-lease", ElectorState(ElectorPhase.FOLLOWING, lease_id=1, wake_at=1.0)),
+        ("elector-validity", ElectorState(ElectorPhase.LEAVING, valid_until=9.0, lease_id=1, in_flight=True)),
+        ("elector-goes-on", ElectorState(ElectorPhase.READING)),
+        ("elector-goes-on", ElectorState(ElectorPhase.CLAIMING, wake_at=1.0, lease_id=1)),
     ],
 )
 def test_what_is_broken_in_an_elector_is_named(name, state):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from shared.election.elector import Elector, ElectorState
-from shared.election.events import LeaderEnded, Renew, Renewed, Start, Stop
+from shared.election.events import LeaderEnded, Renew, Renewed, Start, StopElection
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from tests.unit.shared.election.election_world import World
@@ -87,7 +87,7 @@ class OneLeader(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_candidate_resigns(self, data):
-        data.draw(st.sampled_from(self.world.nodes)).handle(Stop())
+        data.draw(st.sampled_from(self.world.nodes)).handle(StopElection())
         self.world.check()
 
     @rule()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.election.events import Stop
+from shared.election.events import StopElection
 from tests.unit.shared.election.election_world import Node, World, key_value
 
 STEPS = 14
@@ -19,7 +19,7 @@ def live(world: World, node: Node, steps: int) -> None:
     """One candidate's life up to ``steps`` half-steps; a half-step is an arrival, an answer or the next second."""
     for step in range(steps):
         if step == 11:
-            node.handle(Stop())
+            node.handle(StopElection())
         pending = [message for message in world.wire if message.node is node]
         if not pending:
             world.advance(1.0)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shared.jobs.bounds import allow
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.jobs.reports import ReportRefused, Said, accept, lost_steps, read_report
 from shared.jobs.tokens import is_token, report_token
-from shared.model.training_job import Report
+from shared.model.training_job import JobReport
 
 
 def job(name: str = "a", **more: Any) -> JobObservation:
@@ -22,8 +22,10 @@ def job(name: str = "a", **more: Any) -> JobObservation:
     return JobObservation(**{**values, **more})
 
 
-def allowed(wish: Allocation, *jobs: JobObservation, gpus: int = 8, may_stop: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    seen = Observation(now=0.0, jobs=jobs or (job(),), nodes=(NodeObservation(name="n0", gpus=gpus),))
+def allowed(
+    wish: JobAllocation, *jobs: JobObservation, gpus: int = 8, may_stop: tuple[str, ...] = ()
+) -> tuple[Any, Any]:
+    seen = JobsObservation(now=0.0, jobs=jobs or (job(),), nodes=(NodeObservation(name="n0", gpus=gpus),))
     found = allow(seen, {"a": wish}, may_stop=may_stop)
     return found.changes, found.refused
 
@@ -31,36 +33,36 @@ def allowed(wish: Allocation, *jobs: JobObservation, gpus: int = 8, may_stop: tu
 @pytest.mark.parametrize(
     ("wish", "why"),
     [
-        (Allocation(workers=1), "1 workers: not from 2 to 4"),
-        (Allocation(workers=5), "5 workers: not from 2 to 4"),
-        (Allocation(workers=-1), "-1 workers: not a number of workers"),
-        (Allocation(workers=2.5), "2.5 workers: not a number of workers"),  # type: ignore[arg-type]
-        (Allocation(workers=0), "may not be stopped"),
-        (Allocation(workers=3, batch=16), "batch 16: not from 8 to 8"),
+        (JobAllocation(workers=1), "1 workers: not from 2 to 4"),
+        (JobAllocation(workers=5), "5 workers: not from 2 to 4"),
+        (JobAllocation(workers=-1), "-1 workers: not a number of workers"),
+        (JobAllocation(workers=2.5), "2.5 workers: not a number of workers"),  # type: ignore[arg-type]
+        (JobAllocation(workers=0), "may not be stopped"),
+        (JobAllocation(workers=3, batch=16), "batch 16: not from 8 to 8"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_with_its_reason(wish: Allocation, why: str):
+def test_what_is_out_of_bounds_is_refused_with_its_reason(wish: JobAllocation, why: str):
     changes, refused = allowed(wish)
     assert changes == {}
     assert why in refused["a"]
 
 
 def test_growth_without_gpus_is_refused():
-    assert allowed(Allocation(workers=4), gpus=3)[1] == {"a": "4 workers: 2 more GPUs, and 1 are free"}
-    assert set(allowed(Allocation(workers=4), gpus=4)[0]) == {"a"}
+    assert allowed(JobAllocation(workers=4), gpus=3)[1] == {"a": "4 workers: 2 more GPUs, and 1 are free"}
+    assert set(allowed(JobAllocation(workers=4), gpus=4)[0]) == {"a"}
 
 
 def test_what_shrinks_makes_room_for_what_grows_in_the_same_decision():
-    seen = Observation(
+    seen = JobsObservation(
         now=0.0, nodes=(NodeObservation(name="n0", gpus=6),), jobs=(job(), job("b", workers=4, placement={"n0": 4})),
     )  # fmt: skip
-    found = allow(seen, {"a": Allocation(workers=4), "b": Allocation(workers=2)})
+    found = allow(seen, {"a": JobAllocation(workers=4), "b": JobAllocation(workers=2)})
     assert (set(found.changes), found.refused) == ({"a", "b"}, {})
 
 
 def test_a_job_with_a_checkpoint_may_be_stopped_and_an_unknown_one_is_told():
-    assert set(allowed(Allocation(workers=0), may_stop=("a",))[0]) == {"a"}
-    found = allow(Observation(now=0.0, jobs=(), nodes=()), {"x": Allocation(workers=1)})
+    assert set(allowed(JobAllocation(workers=0), may_stop=("a",))[0]) == {"a"}
+    found = allow(JobsObservation(now=0.0, jobs=(), nodes=()), {"x": JobAllocation(workers=1)})
     assert found.refused == {"x": "there is no such job"}
 
 
@@ -100,21 +102,21 @@ def test_what_is_no_report_is_said_so(body: bytes, told: str):
 )
 def test_what_cannot_be_true_is_refused_with_the_field(said: Said, told: str):
     with pytest.raises(ReportRefused, match=told):
-        accept(said, job="default/a", last=Report(steps=40), at=1.0, restarted=False)
+        accept(said, job="default/a", last=JobReport(steps=40), at=1.0, restarted=False)
 
 
 def test_what_is_left_out_stays_as_it_was():
-    last = Report(steps=4, loss=0.5, samples_per_s=9.0)
-    assert accept(Said(steps=5), job="a", last=last, at=2.0, restarted=False) == Report(
+    last = JobReport(steps=4, loss=0.5, samples_per_s=9.0)
+    assert accept(Said(steps=5), job="a", last=last, at=2.0, restarted=False) == JobReport(
         steps=5, loss=0.5, samples_per_s=9.0, at=2.0
     )
 
 
 def test_lost_are_the_steps_from_where_the_processes_began_anew():
-    before = Report(steps=42, checkpoint_steps=40, resumed_steps=16)
-    assert lost_steps(before, Report(steps=45, resumed_steps=40)) == 2
-    assert lost_steps(before, Report(steps=43, resumed_steps=16)) == 0, "the same processes"
-    assert lost_steps(before, Report(steps=30)) == 12, "who does not say: what is seen"
+    before = JobReport(steps=42, checkpoint_steps=40, resumed_steps=16)
+    assert lost_steps(before, JobReport(steps=45, resumed_steps=40)) == 2
+    assert lost_steps(before, JobReport(steps=43, resumed_steps=16)) == 0, "the same processes"
+    assert lost_steps(before, JobReport(steps=30)) == 12, "who does not say: what is seen"
 
 
 def test_a_token_opens_its_own_job_alone():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.jobs.policies.covered import Covered
 
 
@@ -24,13 +24,13 @@ class Greedy:
     name = "greedy"
 
     def __init__(self) -> None:
-        self.seen: list[Observation] = []
+        self.seen: list[JobsObservation] = []
 
     def reset(self, seed: int) -> None: ...
 
-    def decide(self, seen: Observation) -> dict[str, Allocation]:
+    def decide(self, seen: JobsObservation) -> dict[str, JobAllocation]:
         self.seen.append(seen)
-        return {job.name: Allocation(workers=0 if number else 4) for number, job in enumerate(seen.jobs)}
+        return {job.name: JobAllocation(workers=0 if number else 4) for number, job in enumerate(seen.jobs)}
 
 
 def job(name: str, at: float, **more: Any) -> JobObservation:
@@ -41,7 +41,7 @@ def job(name: str, at: float, **more: Any) -> JobObservation:
 def decide(*jobs: JobObservation, gpus: int = 8) -> tuple[dict[str, int], Greedy]:
     inner = Greedy()
     nodes = (NodeObservation(name="n0", gpus=gpus),)
-    found = Covered(inner).decide(Observation(now=0.0, jobs=jobs, nodes=nodes))
+    found = Covered(inner).decide(JobsObservation(now=0.0, jobs=jobs, nodes=nodes))
     return {name: wish.workers for name, wish in found.items()}, inner
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.jobs.observation import JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 from shared.jobs.policies.elastic import Elastic
 
 NODES = (NodeObservation(name="n0", gpus=4), NodeObservation(name="n1", gpus=4))
@@ -19,7 +19,7 @@ def job(name: str, *, at: float = 0.0, workers: int = 0, **more: Any) -> JobObse
 
 
 def decide(*jobs: JobObservation, nodes: tuple[NodeObservation, ...] = NODES, now: float = 0.0) -> dict[str, int]:
-    found = Elastic().decide(Observation(now=now, jobs=jobs, nodes=nodes))
+    found = Elastic().decide(JobsObservation(now=now, jobs=jobs, nodes=nodes))
     return {name: one.workers for name, one in found.items()}
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from shared.decide.guard import GuardLimits
 from shared.jobs.guard import JobsGuard
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 
-SEEN = Observation(
+SEEN = JobsObservation(
     now=0.0, nodes=(NodeObservation(name="n0", gpus=4),),
     jobs=(JobObservation(name="a", submitted=0.0, minimum=1, maximum=4, requested=2, batch=8),),
 )  # fmt: skip
@@ -27,7 +27,7 @@ class Policy:
 
     def reset(self, seed: int) -> None: ...
 
-    def decide(self, seen: Observation) -> Any:
+    def decide(self, seen: JobsObservation) -> Any:
         self.asked += 1
         self.now += self.takes_s
         if isinstance(self.answer, Exception):
@@ -45,7 +45,7 @@ def ask(guarded: JobsGuard) -> tuple[dict[str, int], str, str]:
     return {name: wish.workers for name, wish in found.allowed.changes.items()}, found.by, found.problem
 
 
-GOOD = {"a": Allocation(workers=3)}
+GOOD = {"a": JobAllocation(workers=3)}
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError("no jobs"), None, 7, {"a": 3}, [("a", 3)]])
@@ -86,6 +86,8 @@ def test_without_a_clock_nothing_is_late():
 
 def test_what_others_own_is_not_changed():
     assert (
-        guard(Policy({**GOOD, "group:x": Allocation(workers=1)})).decide(SEEN, ours=set(), may_stop=()).allowed.changes
+        guard(Policy({**GOOD, "group:x": JobAllocation(workers=1)}))
+        .decide(SEEN, ours=set(), may_stop=())
+        .allowed.changes
         == {}
     )

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from shared.errors import ConfigError
-from shared.jobs.history import Recorder, line_of, parse_history
-from shared.model.training_job import GpuNode, JobStatus, Phase, Report, TrainingJob
+from shared.jobs.history import HistoryRecorder, line_of, parse_history
+from shared.model.training_job import GpuNode, JobPhase, JobReport, JobStatus, TrainingJob
 
 
 def job(name, target=0, **changes):
-    status = JobStatus(phase=Phase.RUNNING, target=target, ran_s=60.0, report=Report(epochs_left=3.0))
+    status = JobStatus(phase=JobPhase.RUNNING, target=target, ran_s=60.0, report=JobReport(epochs_left=3.0))
     made = TrainingJob(
         namespace="default", name=name, uid=f"uid-{name}", resource_version="1", minimum=1, maximum=4, requested=2,
         gpu_milli=1000, model="bert", status=status,
@@ -22,7 +22,7 @@ def job(name, target=0, **changes):
 
 
 def recorder(*jobs, gpus=4):
-    found = Recorder()
+    found = HistoryRecorder()
     found.jobs = {one.key: one for one in jobs}
     found.nodes = {"n": GpuNode("n", gpus * 1000), "closed": GpuNode("closed", 8000, open=False)}
     return found
@@ -44,7 +44,7 @@ def test_a_decision_is_told_once_with_what_was_known_of_each_job():
 
 
 def test_who_holds_no_gpus_is_paused_has_ended_or_cannot_be_used_is_left_out():
-    ended = JobStatus(phase=Phase.SUCCEEDED, target=2)
+    ended = JobStatus(phase=JobPhase.SUCCEEDED, target=2)
     left_out = [
         job("c", gpu_milli=0), job("d", paused=True), job("e", status=ended), job("f", problem="x"),
         job("g", deleting=True),

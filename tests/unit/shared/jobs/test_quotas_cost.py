@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shared.jobs.bounds import Allowed
-from shared.jobs.observation import JobObservation, NodeObservation, Observation
-from shared.jobs.quotas import Claim, Quotas, dealt
+from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
+from shared.jobs.quotas import QuotaClaim, Quotas, dealt
 from shared.model.queue import Queue
 
 GPU = "nvidia.com/gpu"
@@ -33,11 +33,11 @@ def test_many_that_wait_in_vain_cost_what_one_does() -> None:
         JobObservation(name=f"own/{number}", submitted=1000 + number, minimum=2, maximum=4, requested=4, batch=8)
         for number in range(COUNT)
     ]
-    claims = {job.name: Claim("lent", "lent", ((GPU, 1),), gpu=GPU) for job in runs}
-    claims |= {job.name: Claim("own", "own", ((GPU, 1),), gpu=GPU) for job in waits}
+    claims = {job.name: QuotaClaim("lent", "lent", ((GPU, 1),), gpu=GPU) for job in runs}
+    claims |= {job.name: QuotaClaim("own", "own", ((GPU, 1),), gpu=GPU) for job in waits}
     queues = [Queue("own", guaranteed={GPU: COUNT}, reclaim=True), Queue("lent")]
     quotas = Counting(queues, {GPU: 2 * COUNT}, [], claims)
-    seen = Observation(now=1e6, jobs=(*runs, *waits), nodes=(NodeObservation(name="n", gpus=2 * COUNT),))
+    seen = JobsObservation(now=1e6, jobs=(*runs, *waits), nodes=(NodeObservation(name="n", gpus=2 * COUNT),))
     # all have their minimum, and none may be stopped
     found = dealt(seen, Allowed({}, {}), quotas, ours=frozenset(claims), may_stop=frozenset(), held={})
     assert found.allowed.changes == {}

@@ -18,7 +18,7 @@ from shared.kube.scaled_objects import (
     decode_metric_values,
     last_writer,
 )
-from shared.model.autoscaler import Autoscaler, ForeignWriter, Mode, Signal, SourceKind
+from shared.model.autoscaler import Autoscaler, ForeignWriter, ScalerMode, ScalingSignal, SourceKind
 from tests.manifests.rendering import ROOT
 from twin.custom.schema import default, validate
 
@@ -72,12 +72,12 @@ def test_every_part_of_an_object_is_read():
         }
     )  # fmt: skip
     assert found.problems == ()
-    assert (found.mode, found.policy, found.plain_hpa, found.paused) == (Mode.ACT_ON_BOUNDS, "keda", True, True)
+    assert (found.mode, found.policy, found.plain_hpa, found.paused) == (ScalerMode.ACT_ON_BOUNDS, "keda", True, True)
     assert found.calls == (("front", "cart"),)
     sources = found.targets[0].sources
-    assert sources[Signal.LATENCY].scale == 0.001
-    assert (sources[Signal.QUEUE].kind, sources[Signal.QUEUE].selector) == (SourceKind.EXTERNAL, "a=b")
-    assert found.targets[1].sources.keys() == {Signal.CPU, Signal.MEMORY}
+    assert sources[ScalingSignal.LATENCY].scale == 0.001
+    assert (sources[ScalingSignal.QUEUE].kind, sources[ScalingSignal.QUEUE].selector) == (SourceKind.EXTERNAL, "a=b")
+    assert found.targets[1].sources.keys() == {ScalingSignal.CPU, ScalingSignal.MEMORY}
     assert "go" not in found.document
     assert "paused" not in found.document
 
@@ -209,7 +209,7 @@ def test_a_metrics_selector_takes_expressions_and_never_stands_for_everything(se
     if text is None:
         assert found.problems[0].startswith("spec.targets[0].metrics[0].selector")
     else:
-        assert found.targets[0].sources[Signal.QUEUE].selector == text
+        assert found.targets[0].sources[ScalingSignal.QUEUE].selector == text
 
 
 def test_the_answer_to_foreign_writers_is_hold_where_nothing_is_said():

@@ -96,8 +96,8 @@ def changed(base: Json, change: Callable[[Json], None]) -> Json:
     return found
 
 
-def pod_of(found: Json) -> api.Pod:
-    return msgspec.convert(found, api.Pod)
+def pod_of(found: Json) -> api.KubePod:
+    return msgspec.convert(found, api.KubePod)
 
 
 def model_of(found: Json) -> Any:
@@ -156,14 +156,14 @@ def test_a_heartbeat_of_a_node_changes_nothing_and_all_that_its_model_holds_does
     base = make_node("n").label(zone="a").json
     base["metadata"]["annotations"] = {}
     base["status"]["conditions"] = [condition("Ready", "True"), condition("DiskPressure", "False")]
-    node = msgspec.convert(base, api.Node)
+    node = msgspec.convert(base, api.KubeNode)
     beats = [
         of("metadata", "resourceVersion", value="2"),
         of("status", "conditions", 0, "lastHeartbeatTime", value="2026-01-01T00:05:00Z"),
         of("status", "nodeInfo", value={"bootID": "b"}),
     ]
     for beat in beats:
-        assert node_content(msgspec.convert(changed(base, beat), api.Node)) == node_content(node)
+        assert node_content(msgspec.convert(changed(base, beat), api.KubeNode)) == node_content(node)
     changes = [
         of("metadata", "labels", "zone", value="b"),
         of("metadata", "annotations", "conclave.io/latency-ms", value="3"),
@@ -177,6 +177,6 @@ def test_a_heartbeat_of_a_node_changes_nothing_and_all_that_its_model_holds_does
         of("status", "images", value=[{"names": ["i"], "sizeBytes": 1}]),
     ]  # fmt: skip
     for change in changes:
-        other = msgspec.convert(changed(base, change), api.Node)
+        other = msgspec.convert(changed(base, change), api.KubeNode)
         assert (node_from_api(other), node_images(other)) != (node_from_api(node), node_images(node))
         assert node_content(other) != node_content(node)

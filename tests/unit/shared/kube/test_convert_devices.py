@@ -117,7 +117,7 @@ def test_a_pods_claims_are_found_by_name_or_by_what_was_made_from_their_template
                 "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "p-made-1"}, {"name": "unneeded"}]
             },
         },
-        api.Pod,
+        api.KubePod,
     )
     assert device_pod_from_api(pod).claims == (
         ClaimRef("own", "c"),

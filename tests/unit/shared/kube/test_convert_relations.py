@@ -12,7 +12,7 @@ from shared.kube import objects as api
 from shared.kube.cluster_objects import (
     ByLabels,
     BySelector,
-    PersistentVolume,
+    KubePersistentVolume,
     PersistentVolumeClaim,
     claim_from_api,
     volume_from_api,
@@ -29,9 +29,9 @@ TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
 SELECTOR = selector_of_labels({"app": "x"})
 
 
-def pod(**spec: Any) -> api.Pod:
+def pod(**spec: Any) -> api.KubePod:
     meta = {"name": "p", "namespace": "ns", "labels": {"app": "x", "hash": "1"}}
-    return msgspec.convert({"metadata": meta, "spec": spec}, api.Pod)
+    return msgspec.convert({"metadata": meta, "spec": spec}, api.KubePod)
 
 
 def test_a_plain_pod_has_no_relations_and_its_class_knows_nothing_of_them() -> None:
@@ -92,7 +92,7 @@ def test_an_operator_that_selectors_do_not_have_spoils_its_pod_only() -> None:
     spoilt = pod_from_api(pod(topologySpreadConstraints=[constraint]))
     assert spoilt.invalid.startswith("spec.topologySpreadConstraints[0].labelSelector.matchExpressions: 'Gt'")
     with pytest.raises(ObjectError, match="use In, NotIn"):
-        selector_from_api(msgspec.convert(wrong, api.LabelSelector), "f")
+        selector_from_api(msgspec.convert(wrong, api.KubeLabelSelector), "f")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_equal_selectors_are_equal_however_they_are_written() -> None:
             {"key": key, "operator": "In", "values": [value]} for key, value in (("b", "2"), ("a", "1"))
         ]
     }
-    found = [selector_from_api(msgspec.convert(json, api.LabelSelector), "f") for json in (one, other)]
+    found = [selector_from_api(msgspec.convert(json, api.KubeLabelSelector), "f") for json in (one, other)]
     assert found[0] == found[1] == LabelSelector((Requirement("a", "In", ("1",)), Requirement("b", "In", ("2",))))
     assert hash(found[0]) == hash(found[1])
 
@@ -132,7 +132,7 @@ def test_the_class_of_claims_and_volumes_may_stand_in_the_old_annotation() -> No
     meta = {"name": "x", "annotations": {"volume.beta.kubernetes.io/storage-class": "old"}}
     json = {"metadata": meta, "spec": {"storageClassName": "new"}}
     assert claim_from_api(msgspec.convert(json, PersistentVolumeClaim)).class_name == "old"
-    assert volume_from_api(msgspec.convert(json, PersistentVolume)).class_name == "old"
-    bad = msgspec.convert({"spec": {"capacity": {"storage": "x"}}}, PersistentVolume)
+    assert volume_from_api(msgspec.convert(json, KubePersistentVolume)).class_name == "old"
+    bad = msgspec.convert({"spec": {"capacity": {"storage": "x"}}}, KubePersistentVolume)
     with pytest.raises(ObjectError, match=r"spec.capacity\[storage\]"):
         volume_from_api(bad)

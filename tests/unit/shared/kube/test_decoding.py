@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.errors import KubeError, KubeExpired
 from shared.kube.decoding import FrameDecoder, LineSplitter, StreamBroken, decode_page, status_of
-from shared.kube.resources import NAMESPACES, PODS, Bookmark, Deleted, Malformed, Upserted
+from shared.kube.resources import NAMESPACES, PODS, Bookmark, DeletedObject, Malformed, Upserted
 from tests.builders import make_pod
 
 
@@ -19,7 +19,7 @@ def line(kind: str, body: object) -> bytes:
     return msgspec.json.encode({"type": kind, "object": body})
 
 
-@pytest.mark.parametrize(("kind", "type_"), [("ADDED", Upserted), ("MODIFIED", Upserted), ("DELETED", Deleted)])
+@pytest.mark.parametrize(("kind", "type_"), [("ADDED", Upserted), ("MODIFIED", Upserted), ("DELETED", DeletedObject)])
 def test_a_change_carries_the_typed_object(kind: str, type_: type):
     event = FrameDecoder(PODS)(line(kind, make_pod("a").json))
     assert isinstance(event, type_)

@@ -85,7 +85,7 @@ def pod(qos: str = "dedicated_cores", *, node: str = "", main: str = "", **enhan
     text = enhancement.get("text", json.dumps(enhancement))
     annotations = {QOS_ANNOTATION: qos, ENHANCEMENT_ANNOTATION: text} | ({MAIN_ANNOTATION: main} if main else {})
     spec = {"containers": containers, "nodeName": node}
-    return pod_from_api(msgspec.convert({"metadata": {"annotations": annotations}, "spec": spec}, api.Pod))
+    return pod_from_api(msgspec.convert({"metadata": {"annotations": annotations}, "spec": spec}, api.KubePod))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.kube.known import KnownObjects
-from shared.kube.objects import ObjectMeta, Pod
+from shared.kube.objects import KubePod, ObjectMeta
 from shared.kube.resources import (
     PODS,
     Bookmark,
-    Deleted,
+    DeletedObject,
     Malformed,
     MalformedObject,
     ObjectList,
@@ -21,15 +21,17 @@ from shared.kube.resources import (
 )
 
 
-def pod(name: str, version: int, uid: str = "") -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=uid or f"uid-{name}", resource_version=str(version)))
+def pod(name: str, version: int, uid: str = "") -> KubePod:
+    return KubePod(
+        metadata=ObjectMeta(name=name, namespace="d", uid=uid or f"uid-{name}", resource_version=str(version))
+    )
 
 
 def bad(name: str, version: int) -> MalformedObject:
     return MalformedObject("Pod", "d", name, f"uid-{name}", str(version), "wrong")
 
 
-def listed(*pods: Pod, malformed: tuple[MalformedObject, ...] = ()) -> ObjectList[Pod]:
+def listed(*pods: KubePod, malformed: tuple[MalformedObject, ...] = ()) -> ObjectList[KubePod]:
     return ObjectList(pods, "99", malformed)
 
 
@@ -39,11 +41,11 @@ class Consumer:
     def __init__(self) -> None:
         self.state: dict[str, str] = {}
 
-    def read(self, events: list[WatchEvent[Pod]]) -> None:
+    def read(self, events: list[WatchEvent[KubePod]]) -> None:
         for event in events:
             assert not isinstance(event, Bookmark)
             found: Any = event.object if isinstance(event, Malformed) else event.object.metadata
-            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+            if isinstance(event, DeletedObject) or (isinstance(event, Malformed) and event.deleted):
                 self.state.pop(found.uid, None)
             else:
                 self.state[found.uid] = found.resource_version
@@ -60,7 +62,7 @@ def test_a_second_list_tells_only_what_changed_and_what_is_gone_at_its_end():
     known.relist(listed(pod("a", 1), pod("b", 2), pod("c", 3)))
     changed, new = pod("b", 7), pod("d", 8)
     *rest, gone = known.relist(listed(pod("a", 1), changed), listed(new))
-    assert isinstance(gone, Deleted)
+    assert isinstance(gone, DeletedObject)
     assert gone.object.metadata == ObjectMeta(name="c", namespace="d", uid="uid-c", resource_version="3")
     assert rest == [Upserted(changed), Upserted(new)]
 
@@ -70,7 +72,7 @@ def test_a_pod_recreated_under_its_name_is_a_deletion_and_an_addition():
     known.relist(listed(pod("a", 1, "old")))
     again = pod("a", 9, "new")
     first, second = known.relist(listed(again))
-    assert isinstance(first, Deleted)
+    assert isinstance(first, DeletedObject)
     assert first.object.metadata.uid == "old"
     assert second == Upserted(again)
 
@@ -108,7 +110,7 @@ def test_any_mix_of_lists_and_events_leaves_the_consumer_with_the_last_state(ste
         if by_list:
             consumer.read(known.relist(listed(*(pod(name, version) for name, version in state.items()))))
         else:
-            events: list[WatchEvent[Pod]] = [Deleted(pod(name, 99)) for name in truth.keys() - state.keys()]
+            events: list[WatchEvent[KubePod]] = [DeletedObject(pod(name, 99)) for name in truth.keys() - state.keys()]
             events += [Upserted(pod(name, version)) for name, version in state.items() if truth.get(name) != version]
             consumer.read(known.apply(events))
         truth = state
@@ -116,12 +118,14 @@ def test_any_mix_of_lists_and_events_leaves_the_consumer_with_the_last_state(ste
         assert len(known) == len(truth)
 
 
-def labelled(version: int, label: str | None) -> Pod:
+def labelled(version: int, label: str | None) -> KubePod:
     labels = {"is": label} if label is not None else None
-    return Pod(metadata=ObjectMeta(name="a", namespace="d", uid="uid-a", resource_version=str(version), labels=labels))
+    return KubePod(
+        metadata=ObjectMeta(name="a", namespace="d", uid="uid-a", resource_version=str(version), labels=labels)
+    )
 
 
-def label_of(found: Pod) -> int | None:
+def label_of(found: KubePod) -> int | None:
     return hash(found.metadata.labels["is"]) if found.metadata.labels is not None else None
 
 
@@ -143,7 +147,12 @@ def test_without_a_content_every_change_is_told() -> None:
 
 def test_content_is_told_again_after_doubt_and_after_the_object_was_unreadable_or_gone() -> None:
     known = KnownObjects(PODS, label_of)
-    told = [Upserted(labelled(1, "x")), Malformed(bad("a", 2)), Upserted(labelled(3, "x")), Deleted(labelled(4, "x"))]
+    told = [
+        Upserted(labelled(1, "x")),
+        Malformed(bad("a", 2)),
+        Upserted(labelled(3, "x")),
+        DeletedObject(labelled(4, "x")),
+    ]
     assert known.apply(told) == told
     again = [Upserted(labelled(5, "x"))]
     assert known.apply(again) == again

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import ObjectError
 from shared.kube.convert import pod_from_api
 from shared.kube.latency_targets import LatencyTarget, LatencyTargetObject, latency_target_from_api
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 
 
 def target(**spec: Any) -> LatencyTarget:
@@ -56,7 +56,7 @@ def pod(annotations: dict[str, str]) -> Any:
         "metadata": {"name": "p", "namespace": "d", "uid": "u", "annotations": annotations},
         "spec": {"containers": []},
     }
-    return pod_from_api(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
+    return pod_from_api(msgspec.json.decode(msgspec.json.encode(body), type=KubePod))
 
 
 def test_a_pod_names_its_target() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.kube.known import KnownObjects, Listing
-from shared.kube.objects import Pod
-from shared.kube.resources import PODS, Deleted, ObjectList, Upserted, WatchEvent
+from shared.kube.known import KnownObjects, ListingInProgress
+from shared.kube.objects import KubePod
+from shared.kube.resources import PODS, DeletedObject, ObjectList, Upserted, WatchEvent
 from tests.unit.shared.kube.test_known_objects import pod
 
 SINCE = 50
@@ -26,11 +26,11 @@ class Believers:
         self.by_uid: dict[str, str] = {}
         self.by_name: dict[str, str] = {}
 
-    def read(self, events: list[WatchEvent[Pod]]) -> None:
+    def read(self, events: list[WatchEvent[KubePod]]) -> None:
         for event in events:
-            assert isinstance(event, Upserted | Deleted)
+            assert isinstance(event, Upserted | DeletedObject)
             meta = event.object.metadata
-            if isinstance(event, Deleted):
+            if isinstance(event, DeletedObject):
                 del self.by_uid[meta.uid]
                 self.by_name.pop(meta.name, None)
             else:
@@ -42,22 +42,22 @@ class Believers:
 class Made:
     """A listing beside a watch from ``SINCE`` on, of a consumer that has been told of these pods."""
 
-    known: KnownObjects[Pod]
-    listing: Listing[Pod]
+    known: KnownObjects[KubePod]
+    listing: ListingInProgress[KubePod]
     believers: Believers
 
     @classmethod
-    def of(cls, *pods: Pod) -> Made:
+    def of(cls, *pods: KubePod) -> Made:
         known, believers = KnownObjects(PODS), Believers()
         believers.read(known.relist(ObjectList(pods, "10")))
-        return cls(known, Listing(known, since=SINCE), believers)
+        return cls(known, ListingInProgress(known, since=SINCE), believers)
 
-    def watch(self, *events: WatchEvent[Pod]) -> list[WatchEvent[Pod]]:
+    def watch(self, *events: WatchEvent[KubePod]) -> list[WatchEvent[KubePod]]:
         told = self.listing.apply(events)
         self.believers.read(told)
         return told
 
-    def page(self, revision: int, *pods: Pod) -> list[WatchEvent[Pod]]:
+    def page(self, revision: int, *pods: KubePod) -> list[WatchEvent[KubePod]]:
         told = self.listing.page(ObjectList(pods, str(revision)))
         self.believers.read(told)
         return told
@@ -68,7 +68,7 @@ class Made:
 
 def test_a_page_of_before_does_not_take_a_name_from_the_one_that_the_watch_showed_bearing_it() -> None:
     made = Made.of(pod("web-0", 1, "A"))
-    made.watch(Deleted(pod("web-0", 60, "A")), Upserted(pod("web-0", 61, "C")))
+    made.watch(DeletedObject(pod("web-0", 60, "A")), Upserted(pod("web-0", 61, "C")))
     assert made.page(55, pod("web-0", 1, "A")) == []
     made.end(55)
     assert made.believers.by_uid == {"C": "61"}
@@ -77,15 +77,15 @@ def test_a_page_of_before_does_not_take_a_name_from_the_one_that_the_watch_showe
 def test_the_end_of_one_whose_successor_the_list_told_is_not_told_again() -> None:
     made = Made.of(pod("n1", 1, "A"))
     page = made.page(70, pod("n1", 61, "C"))
-    assert [type(event) for event in page] == [Deleted, Upserted]
-    assert made.watch(Deleted(pod("n1", 60, "A")), Upserted(pod("n1", 61, "C"))) == []
+    assert [type(event) for event in page] == [DeletedObject, Upserted]
+    assert made.watch(DeletedObject(pod("n1", 60, "A")), Upserted(pod("n1", 61, "C"))) == []
     assert made.believers.by_name == {"n1": "61"}
 
 
 def test_one_that_came_and_went_before_the_list_does_not_take_the_name_from_its_successor() -> None:
     made = Made.of(pod("n1", 1, "A"))
     made.page(70, pod("n1", 63, "C"))
-    lagging = Deleted(pod("n1", 60, "A")), Upserted(pod("n1", 61, "B")), Deleted(pod("n1", 62, "B"))
+    lagging = DeletedObject(pod("n1", 60, "A")), Upserted(pod("n1", 61, "B")), DeletedObject(pod("n1", 62, "B"))
     assert made.watch(Upserted(pod("n1", 59, "A")), *lagging, Upserted(pod("n1", 63, "C"))) == []
     made.end(70)
     assert made.believers.by_uid == {"C": "63"}
@@ -93,9 +93,9 @@ def test_one_that_came_and_went_before_the_list_does_not_take_the_name_from_its_
 
 def test_a_page_of_later_gives_a_name_on_from_the_one_that_the_watch_showed() -> None:
     made = Made.of(pod("n1", 1, "A"))
-    made.watch(Deleted(pod("n1", 60, "A")), Upserted(pod("n1", 61, "B")))
+    made.watch(DeletedObject(pod("n1", 60, "A")), Upserted(pod("n1", 61, "B")))
     made.page(70, pod("n1", 66, "C"))
-    assert made.watch(Deleted(pod("n1", 65, "B")), Upserted(pod("n1", 66, "C"))) == []
+    assert made.watch(DeletedObject(pod("n1", 65, "B")), Upserted(pod("n1", 66, "C"))) == []
     made.end(70)
     assert made.believers.by_uid == {"C": "66"}
 
@@ -105,8 +105,8 @@ class History:
 
     def __init__(self, rng: random.Random, names: str, first: int, last: int) -> None:
         self.rng, self.made = rng, 0
-        self.states: dict[int, dict[str, Pod]] = {first: {}}
-        self.events: dict[int, WatchEvent[Pod]] = {}
+        self.states: dict[int, dict[str, KubePod]] = {first: {}}
+        self.events: dict[int, WatchEvent[KubePod]] = {}
         for revision in range(first + 1, last + 1):
             state = dict(self.states[revision - 1])
             name = rng.choice(names)
@@ -117,7 +117,7 @@ class History:
                 self.events[revision] = Upserted(state[name])
             elif rng.random() < 0.6:
                 del state[name]
-                self.events[revision] = Deleted(pod(name, revision, there.metadata.uid))
+                self.events[revision] = DeletedObject(pod(name, revision, there.metadata.uid))
             else:
                 state[name] = pod(name, revision, there.metadata.uid)
                 self.events[revision] = Upserted(state[name])
@@ -131,7 +131,7 @@ def walk(seed: int) -> None:
     gap = rng.randint(30, SINCE)  # what was told last
     known, believers = KnownObjects(PODS), Believers()
     believers.read(known.relist(ObjectList(tuple(history.states[gap].values()), str(gap))))
-    listing = Listing(known, since=SINCE)
+    listing = ListingInProgress(known, since=SINCE)
     listed_at = rng.randint(SINCE, 80)
     rest = list(history.states[listed_at].values())
     rng.shuffle(rest)
@@ -155,7 +155,7 @@ def walk(seed: int) -> None:
     expect(believers, history.states[80])
 
 
-def expect(believers: Believers, state: dict[str, Pod]) -> None:
+def expect(believers: Believers, state: dict[str, KubePod]) -> None:
     assert believers.by_uid == {found.metadata.uid: found.metadata.resource_version for found in state.values()}
     assert believers.by_name == {name: found.metadata.resource_version for name, found in state.items()}
 
@@ -174,9 +174,11 @@ def test_whichever_is_ahead_each_name_ends_with_the_one_that_bears_it() -> None:
 
 def test_the_walk_notices_a_name_that_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The safeguard switched off: that another one bears the name since counts for nothing."""
-    real = Listing._is_behind
+    real = ListingInProgress._is_behind
     monkeypatch.setattr(
-        Listing, "_is_behind", lambda self, uid, revision: uid not in self._named.values() and real(self, uid, revision)
+        ListingInProgress,
+        "_is_behind",
+        lambda self, uid, revision: uid not in self._named.values() and real(self, uid, revision),
     )
     with pytest.raises(AssertionError, match="seed"):
         walks()

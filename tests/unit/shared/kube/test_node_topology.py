@@ -67,7 +67,7 @@ def test_what_is_available_counts_between_nothing_and_what_is_allocatable(availa
 
 def pod(status: Json | None = None, **resources: Json) -> Any:
     spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
-    return pod_from_api(msgspec.convert({"spec": spec, "status": status or {}}, api.Pod))
+    return pod_from_api(msgspec.convert({"spec": spec, "status": status or {}}, api.KubePod))
 
 
 def test_only_guaranteed_pods_and_devices_are_aligned() -> None:

@@ -21,7 +21,7 @@ from shared.kube.pod_groups import (
     plugins_group,
 )
 from shared.model.devices import ClaimRef
-from shared.model.pod_group import MAX_MEMBERS, Broken, PodGroup, Source, Topology
+from shared.model.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, WhenGangBreaks
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 META = {"name": "g", "namespace": "d", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -64,8 +64,8 @@ def test_both_native_versions_become_the_same_group(
     spec = {**GANG, "priority": 7, "schedulingConstraints": {"topology": [{"key": "rack"}]}, "disruptionMode": whole}
     group = native(spec, type_, status=status, labels={"a": "b"})
     assert group == PodGroup(
-        key="podgroup:d/g", source=Source.NATIVE, namespace="d", name="g", uid="u", resource_version="7",
-        api_version=f"scheduling.k8s.io/{version}", gang=True, min_count=3, topology=Topology("rack"), whole=True,
+        key="podgroup:d/g", source=GroupSource.NATIVE, namespace="d", name="g", uid="u", resource_version="7",
+        api_version=f"scheduling.k8s.io/{version}", gang=True, min_count=3, topology=GroupTopology("rack"), whole=True,
         priority=7, labels={"a": "b"}, created="2026-01-01T00:00:00Z", condition=(condition, "False", "R", "m"),
     )  # fmt: skip
     assert not native({**GANG, "disruptionMode": one}, type_).whole
@@ -97,8 +97,14 @@ def test_annotations_of_a_group_say_what_its_api_has_no_field_for() -> None:
     group = native(GANG, annotations={
         "conclave.io/gang-broken": "evict", "conclave.io/gang-topology-preferred": "zone",
     })  # fmt: skip
-    assert (group.broken, group.topology, group.problem) == (Broken.EVICT, Topology("zone", required=False), "")
-    assert plugins({"minMember": 2}, annotations={"conclave.io/gang-topology": "zone"}).topology == Topology("zone")
+    assert (group.broken, group.topology, group.problem) == (
+        WhenGangBreaks.EVICT,
+        GroupTopology("zone", required=False),
+        "",
+    )
+    assert plugins({"minMember": 2}, annotations={"conclave.io/gang-topology": "zone"}).topology == GroupTopology(
+        "zone"
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,7 +226,7 @@ def test_a_pod_names_its_group(meta: dict[str, Any], spec: dict[str, Any], group
     owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}]
     owned = meta.pop("job", False)
     body = {"metadata": {"name": "p", "namespace": "d", "ownerReferences": owners if owned else [], **meta}}
-    assert pod_from_api(msgspec.convert({**body, "spec": spec}, api.Pod)).group == group
+    assert pod_from_api(msgspec.convert({**body, "spec": spec}, api.KubePod)).group == group
 
 
 @pytest.mark.parametrize("type_", [PodGroupV1alpha2, PodGroupV1beta1])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from shared.kube.queues import QueueObject, queue_from_api, status_body
-from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
+from shared.model.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
 from tests.unit.twin.twin_scene import Scene
 from twin.custom.controller import CustomResources
 from twin.registry.status import ApiError
@@ -35,7 +35,7 @@ FULL = {
 
 def test_every_field_is_read():
     assert read(FULL) == Queue(
-        "a", "top", Fraction(5, 2), Order.FIFO, Strategy.FAIR, ("x", "y"),
+        "a", "top", Fraction(5, 2), UnitOrder.FIFO, QueueStrategy.FAIR, ("x", "y"),
         {"cpu": 1500, "conclave.io/gpu-milli": 4000, "memory": 2**30}, {"cpu": 4000}, {"cpu": 1000}, {"cpu": 500},
         reclaim=True, reclaim_after_s=30.0, reclaim_up_to=ReclaimUpTo.FAIR_SHARE, preempts_within=True, min_run_s=60.0,
         half_life_s=3600.0, uid="u", generation=3,

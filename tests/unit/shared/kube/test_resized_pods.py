@@ -36,7 +36,7 @@ def above_0(amounts: Json) -> Json:
 
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_pod_counts_what_kube_scheduler_counts(case: Json) -> None:
-    pod = msgspec.convert(case["pod"], api.Pod)
+    pod = msgspec.convert(case["pod"], api.KubePod)
     requests = effective_requests(pod)
     assert above_0(requests) == above_0(case["requests"])
     assert list(score_requests(pod, requests, bound=True)) == case["score"]

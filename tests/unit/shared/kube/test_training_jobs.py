@@ -11,9 +11,9 @@ import yaml
 
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2, NativePodGroup, native_group
 from shared.kube.training_jobs import TrainingJobObject, job_from_api
-from shared.kube.training_pods import Rules, group_body, pod_body, service_body
+from shared.kube.training_pods import TrainingPodRules, group_body, pod_body, service_body
 from shared.kube.training_status import status_patch
-from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob
+from shared.model.training_job import JobCondition, JobPhase, JobReport, JobStatus, TrainingJob
 from tests.unit.twin.twin_scene import Scene
 from twin.custom.controller import CustomResources
 from twin.registry.status import ApiError
@@ -172,10 +172,10 @@ def test_the_definition_refuses_with_the_field_and_the_remedy(
 
 def test_a_status_that_was_written_is_read_back_as_it_was(served: Scene):
     status = JobStatus(
-        phase=Phase.RUNNING, observed_generation=1, term=7, target=4, running=3, batch=512, attempt=1, failures=1,
+        phase=JobPhase.RUNNING, observed_generation=1, term=7, target=4, running=3, batch=512, attempt=1, failures=1,
         restarts=2, lost_steps=17, restart_s=12.25, gpu_s=100.5, ran_s=50.25, started=1_795_000_000.0,
         changed=1_795_000_010.0, retry_at=1_795_000_020.0, members="abc",
-        report=Report(steps=9, loss=0.5, progress=0.25, at=1_795_000_030.0),
+        report=JobReport(steps=9, loss=0.5, progress=0.25, at=1_795_000_030.0),
         conditions=(JobCondition("Ready", "True", "Running", "4 workers run"),),
     )  # fmt: skip
     stored = make(served, "told", {"template": TEMPLATE}).fresh()
@@ -186,7 +186,7 @@ def test_a_status_that_was_written_is_read_back_as_it_was(served: Scene):
 
 
 def test_a_phase_that_somebody_else_wrote_stops_nobody():
-    assert read({"template": TEMPLATE}, status={"phase": "Running"}).status.phase is Phase.STARTING
+    assert read({"template": TEMPLATE}, status={"phase": "Running"}).status.phase is JobPhase.STARTING
     assert read({"template": TEMPLATE}, status={"phase": "Sleeping", "failures": "x"}).status == JobStatus()
 
 
@@ -212,7 +212,9 @@ def environment(body: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_worker_knows_all_that_torchrun_needs():
     job = read(FULL)
-    body = pod_body(job, "worker", 0, rules=Rules(report_url="http://jobs:1/"), group=PODGROUPS, token="secret")
+    body = pod_body(
+        job, "worker", 0, rules=TrainingPodRules(report_url="http://jobs:1/"), group=PODGROUPS, token="secret"
+    )
     told = environment(body)
     assert told["PET_NNODES"] == "2:8"
     assert told["PET_NPROC_PER_NODE"] == "2"
@@ -263,18 +265,20 @@ def test_what_a_template_leaves_empty_is_as_if_it_were_left_out():
     template["spec"]["affinity"], template["metadata"] = None, None
     job = read({"template": template, "gpuShare": 0.5})
     assert job.problem == ""
-    body = pod_body(job, "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
+    body = pod_body(job, "worker", 0, rules=TrainingPodRules(), group=PODGROUPS, node="n1")
     assert body["spec"]["containers"][0]["resources"]["limits"] == {"conclave.io/gpu-milli": "500"}
     template["spec"]["containers"][0]["resources"] = {"requests": None}
     template["spec"]["affinity"] = {"nodeAffinity": None}
-    body = pod_body(read({"template": template, "gpuShare": 1}), "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
+    body = pod_body(
+        read({"template": template, "gpuShare": 1}), "worker", 0, rules=TrainingPodRules(), group=PODGROUPS, node="n1"
+    )
     assert body["spec"]["containers"][0]["resources"]["requests"] == {"conclave.io/gpu-milli": "1000"}
 
 
 def test_of_one_variable_the_users_counts():
     env = [{"name": "PET_RDZV_CONF", "value": "join_timeout=60"}, {"name": "PET_MAX_RESTARTS", "value": "3"}]
     job = read({"template": {"spec": {"containers": [{"name": "t", "image": "t", "env": env}]}}})
-    told = environment(pod_body(job, "worker", 1, rules=Rules(), group=PODGROUPS))
+    told = environment(pod_body(job, "worker", 1, rules=TrainingPodRules(), group=PODGROUPS))
     assert told["PET_RDZV_CONF"] == "join_timeout=60,is_host=0"
     assert told["PET_MAX_RESTARTS"] == "3"
     assert "CONCLAVE_REPORT_TOKEN" not in told
@@ -291,7 +295,7 @@ def test_its_group_is_a_gang_of_its_minimum_and_its_servers(version: Any):
 def test_with_the_plug_ins_the_group_is_named_by_a_label():
     job = read(FULL)
     assert group_body(job, PLUGINS_PODGROUPS)["spec"] == {"minMember": 3}
-    body = pod_body(job, "ps", 0, rules=Rules(), group=PLUGINS_PODGROUPS)
+    body = pod_body(job, "ps", 0, rules=TrainingPodRules(), group=PLUGINS_PODGROUPS)
     assert body["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "a"
     assert "schedulingGroup" not in body["spec"]
     assert "PET_NNODES" not in environment(body)
@@ -304,6 +308,6 @@ def test_workers_find_each_other_before_they_are_ready():
 
 
 def test_a_wish_for_a_node_is_no_demand():
-    body = pod_body(read(FULL), "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
+    body = pod_body(read(FULL), "worker", 0, rules=TrainingPodRules(), group=PODGROUPS, node="n1")
     (term,) = body["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["preference"]["matchExpressions"][0]["values"] == ["n1"]

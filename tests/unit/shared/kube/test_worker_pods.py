@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.kube.pod_groups import PODGROUPS
-from shared.kube.training_pods import Rules, pod_body
+from shared.kube.training_pods import TrainingPodRules, pod_body
 from shared.kube.worker_pods import LOST_S, WorkerPodObject, as_of, refused, worker_pod
 from shared.model.training_job import PodState, TrainingJob, WorkerPod
 
@@ -37,7 +37,7 @@ def containers(**states: dict[str, Any]) -> list[dict[str, Any]]:
 def read(
     status: dict[str, Any], spec: dict[str, Any] | None = None, meta: dict[str, Any] | None = None, node: str = "n1"
 ) -> WorkerPod:
-    body = pod_body(JOB, "worker", 3, rules=Rules(), group=PODGROUPS)
+    body = pod_body(JOB, "worker", 3, rules=TrainingPodRules(), group=PODGROUPS)
     body["metadata"] = {**body["metadata"], "uid": "p", **(meta or {})}
     body["spec"] = {**body["spec"], "nodeName": node, **(spec or {})}
     body["status"] = status
@@ -229,15 +229,17 @@ def test_a_pod_that_is_deleted_leaves_and_is_lost_when_nobody_confirms_it():
 
 def test_a_pod_says_how_often_it_saves_and_what_a_restart_costs_unless_its_template_says_otherwise():
     job = replace(JOB, checkpoint="/data", checkpoint_every_s=300.0, status=replace(JOB.status, restart_s=42.5))
-    said = pod_body(job, "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+    said = pod_body(job, "worker", 0, rules=TrainingPodRules(), group=PODGROUPS)["metadata"]["annotations"]
     assert said["conclave.io/checkpoint-interval-seconds"] == "300"
     assert said["conclave.io/restart-seconds"] == "42.5"
     own = {**job.template, "metadata": {"annotations": {"conclave.io/restart-seconds": "7"}}}
-    said = pod_body(replace(job, template=own), "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+    said = pod_body(replace(job, template=own), "worker", 0, rules=TrainingPodRules(), group=PODGROUPS)["metadata"][
+        "annotations"
+    ]
     assert said["conclave.io/restart-seconds"] == "7"
     assert (
         "conclave.io/restart-seconds"
-        not in pod_body(JOB, "worker", 0, rules=Rules(), group=PODGROUPS)["metadata"]["annotations"]
+        not in pod_body(JOB, "worker", 0, rules=TrainingPodRules(), group=PODGROUPS)["metadata"]["annotations"]
     )
 
 

@@ -12,7 +12,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.framework import Code
-from shared.scheduling.parked_groups import Waiting, group_key
+from shared.scheduling.parked_groups import ParkedPods, group_key
 from shared.scheduling.preemption.preemption import select_victims
 from shared.scheduling.preemption.resolvable import openable, resolvable_rows
 from shared.scheduling.preemption.units import victim_units
@@ -36,7 +36,7 @@ def some_waiting_pod(rng: random.Random, number: int) -> PodBuilder:
 
 def test_whom_room_fits_is_found_among_all_in_queue_order_while_pods_come_and_go() -> None:
     rng = random.Random(7)
-    waiting, known = Waiting(), {}
+    waiting, known = ParkedPods(), {}
     for step in range(600):
         if known and rng.random() < 0.4:
             uid = rng.choice(sorted(known))
@@ -61,7 +61,7 @@ def test_whom_room_fits_is_found_among_all_in_queue_order_while_pods_come_and_go
 
 
 def test_pods_that_are_judged_alike_are_one_group_and_a_nominated_one_is_alone() -> None:
-    waiting, plugins = Waiting(), frozenset({"NodeResourcesFit"})
+    waiting, plugins = ParkedPods(), frozenset({"NodeResourcesFit"})
     for number in range(3):
         waiting.add(make_pod(f"p{number}").cpu("1").pod(), number, plugins)
     waiting.add(make_pod("other").cpu("1").priority(1).pod(), 3, plugins)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.model.pod_group import MAX_MEMBERS, PodGroup, Source, Topology, group_key
+from shared.model.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, group_key
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW
 from shared.scheduling.places import ClusterEvent
-from shared.scheduling.pod_groups import ON_THEIR_WAY, PodGroups, Standing
+from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupStanding, PodGroups
 from tests.builders import make_pod
 
-KEY = group_key(Source.NATIVE, "default", "train")
-GANG = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=2)
+KEY = group_key(GroupSource.NATIVE, "default", "train")
+GANG = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=2)
 
 
 def member(name: str, **changes: object) -> Pod:
@@ -29,13 +29,13 @@ def groups_of(group: PodGroup | None, *pods: Pod) -> PodGroups:
 
 def test_members_stand_together_once_their_group_is_there_and_complete() -> None:
     a, b = member("a"), member("b")
-    assert groups_of(None, a, b).standing(KEY)[0] is Standing.GATED
-    assert groups_of(GANG, a).standing(KEY) == (Standing.GATED, TOO_FEW)
-    assert groups_of(GANG, a, b).standing(KEY) == (Standing.TOGETHER, "")
-    assert groups_of(replace(GANG, problem="no"), a, b).standing(KEY) == (Standing.GATED, "no")
-    assert groups_of(replace(GANG, gang=False, min_count=1), a).standing(KEY)[0] is Standing.ALONE
-    near = replace(GANG, gang=False, min_count=1, topology=Topology("rack"))
-    assert groups_of(near, a).standing(KEY)[0] is Standing.TOGETHER
+    assert groups_of(None, a, b).standing(KEY)[0] is GroupStanding.GATED
+    assert groups_of(GANG, a).standing(KEY) == (GroupStanding.GATED, TOO_FEW)
+    assert groups_of(GANG, a, b).standing(KEY) == (GroupStanding.TOGETHER, "")
+    assert groups_of(replace(GANG, problem="no"), a, b).standing(KEY) == (GroupStanding.GATED, "no")
+    assert groups_of(replace(GANG, gang=False, min_count=1), a).standing(KEY)[0] is GroupStanding.ALONE
+    near = replace(GANG, gang=False, min_count=1, topology=GroupTopology("rack"))
+    assert groups_of(near, a).standing(KEY)[0] is GroupStanding.TOGETHER
     many = replace(GANG, min_count=MAX_MEMBERS + 1)
     assert "at most 4096" in groups_of(many, a).standing(KEY)[1]
 
@@ -43,9 +43,9 @@ def test_members_stand_together_once_their_group_is_there_and_complete() -> None
 def test_bound_members_count_and_make_the_others_lone_pods() -> None:
     groups = groups_of(GANG, member("a"), member("b"), member("c"))
     groups.land("uid-a", "n0")
-    assert (groups.standing(KEY)[0], groups.lacking(KEY)) == (Standing.TOGETHER, 1)
+    assert (groups.standing(KEY)[0], groups.lacking(KEY)) == (GroupStanding.TOGETHER, 1)
     groups.see_bound(member("b", node_name="n1"))
-    assert (groups.standing(KEY)[0], groups.lacking(KEY)) == (Standing.ALONE, 0)
+    assert (groups.standing(KEY)[0], groups.lacking(KEY)) == (GroupStanding.ALONE, 0)
     groups.see_gone("uid-a")
     assert groups.lacking(KEY) == 1
     assert list(groups.validate()) == []
@@ -54,25 +54,25 @@ def test_bound_members_count_and_make_the_others_lone_pods() -> None:
 def test_nobody_is_tried_while_members_are_on_their_way() -> None:
     groups = groups_of(GANG, member("a"), member("b"), member("c"))
     groups.send_away("uid-a")
-    assert groups.standing(KEY) == (Standing.GATED, ON_THEIR_WAY)
+    assert groups.standing(KEY) == (GroupStanding.GATED, ON_THEIR_WAY)
     groups.take_back("uid-a")
-    assert groups.standing(KEY)[0] is Standing.TOGETHER
+    assert groups.standing(KEY)[0] is GroupStanding.TOGETHER
 
 
 def test_one_member_of_another_scheduler_holds_up_all() -> None:
     groups = groups_of(GANG, member("a"), member("b"))
     groups.see_foreign(member("x", scheduler_name="other"))
-    assert groups.standing(KEY) == (Standing.GATED, MIXED)
+    assert groups.standing(KEY) == (GroupStanding.GATED, MIXED)
     groups.see_gone("uid-x")
-    assert groups.standing(KEY)[0] is Standing.TOGETHER
+    assert groups.standing(KEY)[0] is GroupStanding.TOGETHER
     assert groups.take_touched()[KEY].helped
 
 
 def test_a_job_that_is_no_gang_is_no_group() -> None:
-    key = group_key(Source.JOB, "default", "job")
-    groups = PodGroups({key: PodGroup(key, Source.JOB, "default", "job")}, ("conclave",))
+    key = group_key(GroupSource.JOB, "default", "job")
+    groups = PodGroups({key: PodGroup(key, GroupSource.JOB, "default", "job")}, ("conclave",))
     groups.see_pending(replace(make_pod("a").pod(), group=key))
-    assert groups.standing(key)[0] is Standing.ALONE
+    assert groups.standing(key)[0] is GroupStanding.ALONE
     assert groups.group(key) is None
 
 
@@ -84,7 +84,7 @@ def test_only_what_may_help_wakes_members_that_were_tried_in_vain() -> None:
     for changed, helps in (
         (replace(GANG, min_count=3), False),
         (replace(GANG, min_count=1), True),
-        (replace(GANG, topology=Topology("rack")), True),
+        (replace(GANG, topology=GroupTopology("rack")), True),
         (replace(GANG, labels={"a": "b"}), False),
     ):
         objects[KEY] = changed

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue import PodQueue
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.turns import QueueTurns
 from tests.builders import make_pod
 from tests.unit.shared.scheduling.queues.queue_trees import World
 from tests.unit.shared.scheduling.queues.queue_trees import queue as tree_queue
@@ -124,7 +124,7 @@ def test_members_that_leave_are_stood_for_by_others() -> None:
 def test_a_group_asks_its_queue_anew_once_however_many_members_leave() -> None:
     world = World(tree_queue("a", maximum={"pods": 10}), cpu=10_000)
     queue = PodQueue()
-    queue.take_turns(Turns(world.tree, lambda _: 15, lambda _: "a", lambda _: 15), 0.0)
+    queue.take_turns(QueueTurns(world.tree, lambda _: 15, lambda _: "a", lambda _: 15), 0.0)
     uids = [f"uid-{number}" for number in range(20)]
     for number in range(20):
         queue.add(replace(make_pod(f"{number}").cpu("1").pod(), group=KEY), 0.0, gated=True)
@@ -141,7 +141,7 @@ def test_a_group_asks_its_queue_anew_once_however_many_members_leave() -> None:
 def test_members_that_a_quota_leaves_behind_wait_and_their_group_goes() -> None:
     world = World(tree_queue("a", maximum={"pods": 3}), cpu=10_000)
     queue = PodQueue()
-    queue.take_turns(Turns(world.tree, lambda _: 2, lambda _: "a", lambda _: 2), 0.0)
+    queue.take_turns(QueueTurns(world.tree, lambda _: 2, lambda _: "a", lambda _: 2), 0.0)
     for number in range(5):
         queue.add(replace(make_pod(f"{number}").cpu("1").pod(), group=KEY), 0.0, gated=True)
     queue.join(KEY, [f"uid-{number}" for number in range(5)], 0, 0.0, ClusterEvent.MEMBER_ADDED)

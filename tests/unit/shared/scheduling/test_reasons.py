@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW, reason_of
 from shared.scheduling.reasons import REASONS, means, of_limit, page, remedy
 
@@ -68,7 +68,7 @@ def test_several_rules_are_told_together_and_an_unknown_word_says_nothing() -> N
 
 
 def test_what_a_group_or_a_queue_waits_for_has_one_word() -> None:
-    group = PodGroup("podgroup:d/g", Source.NATIVE, "d", "g", gang=True, min_count=3)
+    group = PodGroup("podgroup:d/g", GroupSource.NATIVE, "d", "g", gang=True, min_count=3)
     assert reason_of(None, "", short_of_nodes=False) == "GroupMissing"
     assert reason_of(group, TOO_FEW, short_of_nodes=False) == "Incomplete"
     assert reason_of(group, MIXED, short_of_nodes=False) == "GroupInvalid"

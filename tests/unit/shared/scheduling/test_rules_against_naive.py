@@ -36,21 +36,21 @@ SPREAD_TEXTS = {
 
 
 def to_pod(raw: dict[str, Any]) -> Pod:
-    return pod_from_api(msgspec.convert(raw, api.Pod))
+    return pod_from_api(msgspec.convert(raw, api.KubePod))
 
 
 def state_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterState:
     state = ClusterState()
     state.namespaces.update(SPACES)
     for node in nodes:
-        state.upsert_node(node_from_api(msgspec.convert(node, api.Node)))
+        state.upsert_node(node_from_api(msgspec.convert(node, api.KubeNode)))
     for raw in pods:
         state.observe(to_pod(raw))
     return state
 
 
 def asked(raw: dict[str, Any]) -> Pod:
-    return incoming_pod(msgspec.convert(raw, api.Pod))
+    return incoming_pod(msgspec.convert(raw, api.KubePod))
 
 
 def counted(rule: Any, rows: list[int]) -> tuple[dict[str, int], list[bool]]:

@@ -9,7 +9,7 @@ import msgspec
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.explain.whatif import Outcome, what_if
+from shared.scheduling.explain.whatif import WhatIfOutcome, what_if
 from shared.scheduling.filters import volume_limits
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
@@ -68,14 +68,14 @@ def volume(name: str, *, on: str = "", storage_class: str = "local", size: str =
     return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": "Available"}}
 
 
-def ask(incoming: Json, *, nodes: list[Json], **objects: list[Json]) -> Outcome:
+def ask(incoming: Json, *, nodes: list[Json], **objects: list[Json]) -> WhatIfOutcome:
     objects.setdefault("storageClasses", [LATER, LOCAL, AT_ONCE])
     dump = msgspec.convert({"pod": incoming, "nodes": nodes, **objects}, ClusterDump)
     state = load_cluster(dump)
     return what_if(state, FeasibilityCache(state.table), incoming_pod(dump.pod))
 
 
-def reasons(outcome: Outcome) -> dict[str, tuple[str, str, str, tuple[str, ...]]]:
+def reasons(outcome: WhatIfOutcome) -> dict[str, tuple[str, str, str, tuple[str, ...]]]:
     return {
         name: (found.stage, found.rejection.plugin, found.rejection.code.value, found.rejection.reasons)
         for name, found in outcome.infeasible.items()
@@ -240,7 +240,7 @@ def test_a_pod_that_a_dry_run_adds_counts_against_the_limit_of_its_node() -> Non
     }
     given = msgspec.convert(dump, ClusterDump)
     state = load_cluster(given)
-    other = incoming_pod(msgspec.convert(pod("other", uses("other")), api.Pod))
+    other = incoming_pod(msgspec.convert(pod("other", uses("other")), api.KubePod))
     rule = volume_limits.prepare(state, incoming_pod(given.pod))
     assert rule is not None
     row = state.table.row_of["a"]

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 from twin.bootstrap import make_registry
 from twin.controllers.kubelet import DUE, Kubelets
 from twin.controllers.kubelet_objects import FAIL_ANNOTATION, node_seen, pod_seen, usage_of, with_taints
-from twin.model.usage import FOREVER, USAGE_ANNOTATION, Profile, Usage
+from twin.model.usage import FOREVER, USAGE_ANNOTATION, UsageNow, UsageProfile
 from twin.registry.changes import Accepted
 
 
@@ -42,7 +42,7 @@ class Cluster:
         self.registry.create(self.registry.context("create", "nodes", "", name), "nodes", "", node)
 
     def pod(self, name: str = "p", node: str = "n1", duration_s: float | None = None, exit_code: int = 0) -> None:
-        usage = Profile(((0, Usage(100)),), duration_s, exit_code).to_json()
+        usage = UsageProfile(((0, UsageNow(100)),), duration_s, exit_code).to_json()
         pod = pod_json(name, {"cpu": "100m"}, annotations={USAGE_ANNOTATION: usage})
         ctx = self.registry.context("create", "pods", "default", name)
         self.registry.create(ctx, "pods", "default", pod)

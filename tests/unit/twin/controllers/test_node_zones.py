@@ -6,17 +6,16 @@ import json
 from typing import Any
 
 from tests.unit.twin.controllers.test_device_claims import Cluster, playing
-from twin.cluster_file import Cluster as ClusterFile
-from twin.cluster_file import Nodes, populate
-from twin.controllers.node_zones import NodeZones
+from twin.cluster_file import ClusterFile, NodesOfFile, populate
+from twin.controllers.node_zones import NodeZonesController
 from twin.model.zones import KATALYST_TOPOLOGIES, TOPOLOGIES, Zones
 
 Json = dict[str, Any]
 
 
-def begin(cluster: Cluster, **zones: Any) -> NodeZones:
-    populate(cluster.registry, ClusterFile([Nodes(1, "n", cpu="16", memory="64Gi", zones=Zones(**zones))]))
-    player = NodeZones(cluster.registry)
+def begin(cluster: Cluster, **zones: Any) -> NodeZonesController:
+    populate(cluster.registry, ClusterFile([NodesOfFile(1, "n", cpu="16", memory="64Gi", zones=Zones(**zones))]))
+    player = NodeZonesController(cluster.registry)
     cluster.players.append(player)
     player.start()
     return player

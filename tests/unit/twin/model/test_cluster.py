@@ -22,10 +22,10 @@ from twin.model.events import (
     SetNodeReady,
     SetNodeTaints,
 )
-from twin.model.usage import NO_USAGE, Limits, Profile, Usage
+from twin.model.usage import NO_USAGE, UsageLimits, UsageNow, UsageProfile
 
-NODE = NodeSeen("n1", managed=True, ready="True", limits=Limits(4000, 8 * 10**9))
-RUN_10_S = Profile(((0, Usage(300, 100)), (4, Usage(100, 50))), duration_s=10)
+NODE = NodeSeen("n1", managed=True, ready="True", limits=UsageLimits(4000, 8 * 10**9))
+RUN_10_S = UsageProfile(((0, UsageNow(300, 100)), (4, UsageNow(100, 50))), duration_s=10)
 
 
 def pod(uid: str = "a", node: str = "n1", **more) -> PodSeen:
@@ -49,10 +49,10 @@ def test_a_bound_pod_starts_after_the_delay_runs_its_profile_and_finishes():
     (run,) = model.advance(1.0)
     assert isinstance(run, RunPod)
     assert run.pod.name == "pod-a"
-    assert model.used("n1") == Usage(300, 100)
+    assert model.used("n1") == UsageNow(300, 100)
     assert model.utilisation()["n1"].cpu == pytest.approx(0.075)
     model.advance(5.0)
-    assert model.used("n1") == Usage(100, 50)
+    assert model.used("n1") == UsageNow(100, 50)
     (finish,) = model.advance(11.0)
     assert finish == FinishPod(run.pod, 0)
     assert model.used("n1") == NO_USAGE
@@ -64,7 +64,7 @@ def test_pods_get_addresses_of_their_own():
 
 
 def test_a_failing_profile_ends_failed():
-    model = model_with(NODE, pod(profile=Profile((), 1, exit_code=3)))
+    model = model_with(NODE, pod(profile=UsageProfile((), 1, exit_code=3)))
     assert [i.exit_code for i in model.advance(10) if isinstance(i, FinishPod)] == [3]
 
 
@@ -91,7 +91,7 @@ def test_a_deleted_pod_ends_gracefully_and_is_removed_once():
     model.advance(2)
     assert model.handle(pod(grace_s=30.0), 2.0) == []
     assert kinds(model.advance(2.5)) == [RemovePod]
-    assert model.used("n1") == Usage(300, 100)
+    assert model.used("n1") == UsageNow(300, 100)
     model.handle(PodGone("a"), 2.6)
     assert model.used("n1") == NO_USAGE
     assert model.advance(100) == []
@@ -159,7 +159,7 @@ def test_pods_of_a_deleted_node_are_removed_also_one_bound_too_late():
 
 def test_a_pod_that_ran_before_the_model_started_is_not_started_again():
     model = model_with(NODE, pod(phase="Running"))
-    assert model.used("n1") == Usage(300, 100)
+    assert model.used("n1") == UsageNow(300, 100)
     assert kinds(model.advance(100)) == [FinishPod]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from twin.model.device_taints import (
-    Eviction,
-    Pools,
+    DeviceTaintPools,
     RuleCounts,
+    TaintEviction,
     eviction_of,
     rule_condition,
     seconds_of,
@@ -88,9 +88,9 @@ def test_a_taint_is_borne_as_long_as_the_shortest_toleration_says(
 
 
 def test_only_taints_of_the_newest_generation_evict_and_only_noexecute() -> None:
-    pools = Pools()
+    pools = DeviceTaintPools()
     assert pools.put(published("old", taint())) == {"gpu-0"}
-    assert eviction_of(claim(), pools, {}) == Eviction(seconds_of(T0))
+    assert eviction_of(claim(), pools, {}) == TaintEviction(seconds_of(T0))
     assert pools.put(published("new", taint("NoSchedule"), generation=2)) == {"gpu-0"}
     assert eviction_of(claim(), pools, {}) is None
     assert pools.remove(published("new", generation=2)) == {"gpu-0"}
@@ -100,12 +100,12 @@ def test_only_taints_of_the_newest_generation_evict_and_only_noexecute() -> None
 
 
 def test_of_several_taints_the_first_that_ends_counts_and_every_rule_is_named() -> None:
-    pools = Pools()
+    pools = DeviceTaintPools()
     pools.put(published("s", taint()))
     late = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
     found = eviction_of(claim(late), pools, {"r": rule({})})
-    assert found == Eviction(seconds_of(T0) + 60, frozenset(("r",)))
-    assert Eviction(5).joined(Eviction(3, frozenset("r"))) == Eviction(3, frozenset("r"))
+    assert found == TaintEviction(seconds_of(T0) + 60, frozenset(("r",)))
+    assert TaintEviction(5).joined(TaintEviction(3, frozenset("r"))) == TaintEviction(3, frozenset("r"))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from shared.errors import ConfigError
-from twin.model.devices import FAILED_KEY, Driver, Partition, Steps, Taint, drivers_of, slice_specs
+from twin.model.devices import (
+    FAILED_KEY,
+    CapacitySteps,
+    DevicePartition,
+    DeviceTaintSpec,
+    Driver,
+    drivers_of,
+    slice_specs,
+)
 
 Json = dict[str, Any]
-CONSUMABLE = {"memory": Steps("1Gi", step="1Gi")}
-SEVENTH = Partition("1g", {"slices": "1"}, count=7)
+CONSUMABLE = {"memory": CapacitySteps("1Gi", step="1Gi")}
+SEVENTH = DevicePartition("1g", {"slices": "1"}, count=7)
 
 
 def devices(driver: Driver) -> dict[str, Json]:
@@ -66,7 +74,7 @@ def test_a_slice_has_no_more_than_the_api_takes(driver: Driver, sizes: list[int]
 
 
 def test_a_device_fails_is_tainted_or_is_gone_by_its_number() -> None:
-    taints = [Taint("slow", "NoSchedule", value="x", devices=[1]), Taint("all", "None")]
+    taints = [DeviceTaintSpec("slow", "NoSchedule", value="x", devices=[1]), DeviceTaintSpec("all", "None")]
     found = devices(Driver("d", 3, failed=[1], absent=[0], taints=taints))
     assert list(found) == ["gpu-1", "gpu-2"]
     assert [one["key"] for one in found["gpu-1"]["taints"]] == [FAILED_KEY, "slow", "all"]

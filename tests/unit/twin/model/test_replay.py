@@ -5,32 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from twin.model.replay import Placed, replay_error, usage_over_time
-from twin.model.usage import Limits, Profile, Usage
+from twin.model.replay import ReplayedPod, replay_error, usage_over_time
+from twin.model.usage import UsageLimits, UsageNow, UsageProfile
 from twin.model.usage_fit import fit, non_negative
 
-LIMITS = {"a": Limits(1000, 1000), "b": Limits(1000, 1000)}
+LIMITS = {"a": UsageLimits(1000, 1000), "b": UsageLimits(1000, 1000)}
 
 
-def use(cpu: int) -> Profile:
-    return Profile(((0.0, Usage(cpu)),))
+def use(cpu: int) -> UsageProfile:
+    return UsageProfile(((0.0, UsageNow(cpu)),))
 
 
 def test_a_pod_counts_from_its_start_to_its_end() -> None:
-    pods = [Placed("p", "a", 10, 20, use(100)), Placed("q", "a", 15, None, use(7)), Placed("r", "b", -5, 12, use(1))]
+    pods = [
+        ReplayedPod("p", "a", 10, 20, use(100)),
+        ReplayedPod("q", "a", 15, None, use(7)),
+        ReplayedPod("r", "b", -5, 12, use(1)),
+    ]
     found = usage_over_time(LIMITS, pods, [0, 9.9, 10, 15, 20, 30])
     assert found[0, :, 0].tolist() == [0, 0, 100, 107, 7, 7]
     assert found[1, :, 0].tolist() == [1, 1, 1, 0, 0, 0]
 
 
 def test_a_profile_goes_through_its_steps_and_its_own_end_does_not_count() -> None:
-    profile = Profile(((0.0, Usage(10)), (5.0, Usage(20))), duration_s=6.0)
-    found = usage_over_time(LIMITS, [Placed("p", "a", 10, 30, profile)], [10, 14, 15, 25, 30])
+    profile = UsageProfile(((0.0, UsageNow(10)), (5.0, UsageNow(20))), duration_s=6.0)
+    found = usage_over_time(LIMITS, [ReplayedPod("p", "a", 10, 30, profile)], [10, 14, 15, 25, 30])
     assert found[0, :, 0].tolist() == [10, 10, 20, 20, 0]
 
 
 def test_pods_on_nodes_that_are_not_there_are_left_out() -> None:
-    assert not usage_over_time(LIMITS, [Placed("p", "gone", 0, None, use(5))], [1.0]).any()
+    assert not usage_over_time(LIMITS, [ReplayedPod("p", "gone", 0, None, use(5))], [1.0]).any()
 
 
 def test_error_is_the_mean_absolute_difference_in_percent_of_the_whole() -> None:

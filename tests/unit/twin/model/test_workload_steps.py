@@ -8,7 +8,7 @@ import pytest
 
 from twin.model import deployments, jobs, replicas
 from twin.model.deployments import DropSet, MakeSet, Revise, ScaleSet
-from twin.model.jobs import INDEX, Ended, job_step
+from twin.model.jobs import INDEX, EndedPods, job_step
 
 Json = dict[str, Any]
 NOW, NOW_S = "2026-01-01T00:01:40Z", replicas.seconds_of("2026-01-01T00:01:40Z")
@@ -158,14 +158,14 @@ def job(**spec: Any) -> Json:
     return {"metadata": {"name": "job", "uid": "j"}, "spec": spec}
 
 
-def step(one: Json, pods: list[Json], ended: Ended, at_s: float = NOW_S) -> jobs.JobStep:
+def step(one: Json, pods: list[Json], ended: EndedPods, at_s: float = NOW_S) -> jobs.JobStep:
     found = job_step(one, pods, ended, NOW, at_s)
     one["status"] = found.status
     return found
 
 
 def test_a_job_waits_longer_after_every_failure_and_then_gives_up() -> None:
-    one, ended = job(backoffLimit=2), Ended()
+    one, ended = job(backoffLimit=2), EndedPods()
     assert step(one, [pod("a", "Failed")], ended).again_s == 10
     assert len(step(one, [], ended, NOW_S + 10).make) == 2
     assert step(one, [pod("b", "Failed")], ended, NOW_S + 11).again_s == 20
@@ -176,7 +176,7 @@ def test_a_job_waits_longer_after_every_failure_and_then_gives_up() -> None:
 
 
 def test_an_indexed_job_makes_the_indexes_that_are_missing() -> None:
-    one, ended = job(completionMode="Indexed", completions=5, parallelism=2), Ended()
+    one, ended = job(completionMode="Indexed", completions=5, parallelism=2), EndedPods()
     found = step(one, [pod("a", "Succeeded", index="0"), pod("b", index="1")], ended)
     (made,) = found.make
     assert made["metadata"]["annotations"][INDEX] == made["metadata"]["labels"][INDEX] == "2"
@@ -188,7 +188,7 @@ def test_an_indexed_job_makes_the_indexes_that_are_missing() -> None:
 
 
 def test_a_work_queue_is_done_when_one_succeeded_and_nobody_works() -> None:
-    one, ended = job(), Ended()
+    one, ended = job(), EndedPods()
     del one["spec"]["completions"]
     assert len(step(one, [], ended).make) == 2
     assert step(one, [pod("a", "Succeeded"), pod("b")], ended).make == []
@@ -196,7 +196,7 @@ def test_a_work_queue_is_done_when_one_succeeded_and_nobody_works() -> None:
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_when_it_is_resumed() -> None:
-    one, ended = job(suspend=True), Ended()
+    one, ended = job(suspend=True), EndedPods()
     found = step(one, [pod("a")], ended)
     assert [one["metadata"]["name"] for one in found.delete] == ["a"]
     assert "startTime" not in found.status
@@ -206,7 +206,7 @@ def test_a_suspended_job_has_no_pods_and_goes_on_when_it_is_resumed() -> None:
 
 
 def test_deadline_and_time_to_live_are_kept() -> None:
-    one, ended = job(activeDeadlineSeconds=30, ttlSecondsAfterFinished=60), Ended()
+    one, ended = job(activeDeadlineSeconds=30, ttlSecondsAfterFinished=60), EndedPods()
     assert step(one, [], ended).again_s == 30
     assert step(one, [pod("a")], ended, NOW_S + 30).status["conditions"][-1]["reason"] == "DeadlineExceeded"
     assert step(one, [], ended, NOW_S + 30).again_s == 30

@@ -6,20 +6,20 @@ from random import Random
 
 import pytest
 
-from twin.registry.store import Compacted, Store
+from twin.registry.store import Compacted, ObjectStore
 
 
 def obj(name: str, value: int) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": {"v": str(value)}}}
 
 
-def put(store: Store, name: str, value: int = 0, resource: str = "pods") -> int:
+def put(store: ObjectStore, name: str, value: int = 0, resource: str = "pods") -> int:
     change = store.write(resource, "ns", name, obj(name, value))  # type: ignore[arg-type]
     store.shelf(resource).announce(change)
     return change.revision
 
 
-def remove(store: Store, name: str) -> int:
+def remove(store: ObjectStore, name: str) -> int:
     shelf = store.shelf("pods")
     old = shelf.get(f"ns/{name}")
     assert old is not None
@@ -29,12 +29,12 @@ def remove(store: Store, name: str) -> int:
 
 
 def test_one_counter_numbers_the_writes_of_all_resources() -> None:
-    store = Store(first_revision=1000)
+    store = ObjectStore(first_revision=1000)
     assert [put(store, "a"), put(store, "n", resource="nodes"), put(store, "a", 1)] == [1001, 1002, 1003]
 
 
 def test_namespace_selection_does_not_take_its_longer_neighbours() -> None:
-    store = Store()
+    store = ObjectStore()
     for namespace in ("a", "a-b", "ab", "a.c"):
         store.write("pods", namespace, "x", obj("x", 0))  # type: ignore[arg-type]
     assert [one.namespace for one in store.shelf("pods").select("a")] == ["a"]
@@ -44,7 +44,7 @@ def test_namespace_selection_does_not_take_its_longer_neighbours() -> None:
 def test_snapshot_shows_exactly_what_was_there() -> None:
     """Against a model: every revision of a random history is reconstructed as it was."""
     rng = Random(3)
-    store = Store()
+    store = ObjectStore()
     model: dict[str, int] = {}
     seen: dict[int, dict[str, int]] = {}
     for step in range(300):
@@ -63,7 +63,7 @@ def test_snapshot_shows_exactly_what_was_there() -> None:
 
 
 def test_history_before_the_window_is_compacted() -> None:
-    store = Store(window=10)
+    store = ObjectStore(window=10)
     revisions = [put(store, "a", step) for step in range(30)]
     shelf = store.shelf("pods")
     with pytest.raises(Compacted):
@@ -75,14 +75,14 @@ def test_history_before_the_window_is_compacted() -> None:
 
 
 def test_everything_before_the_first_revision_counts_as_compacted() -> None:
-    store = Store(first_revision=1000)
+    store = ObjectStore(first_revision=1000)
     with pytest.raises(Compacted):
         store.shelf("pods").since(999)
     assert store.shelf("pods").since(1000) == []
 
 
 def test_compaction_forgets_up_to_its_revision_and_no_further() -> None:
-    store = Store()
+    store = ObjectStore()
     first, second, third = (put(store, "a", step) for step in range(3))
     store.compact(second)
     with pytest.raises(Compacted):
@@ -91,7 +91,7 @@ def test_compaction_forgets_up_to_its_revision_and_no_further() -> None:
 
 
 def test_superseded_revision_keeps_its_bytes_only() -> None:
-    store = Store()
+    store = ObjectStore()
     put(store, "a", 1)
     old = store.shelf("pods").get("ns/a")
     assert old is not None
@@ -101,7 +101,7 @@ def test_superseded_revision_keeps_its_bytes_only() -> None:
 
 
 def test_waiter_is_called_once_when_the_revision_is_reached() -> None:
-    store = Store(first_revision=1000)
+    store = ObjectStore(first_revision=1000)
     called: list[int] = []
     store.when_revision(1002, lambda: called.append(store.revision))
     put(store, "a")

@@ -9,7 +9,7 @@ import pytest
 
 from twin.registry import watching
 from twin.registry.list_options import parse_fields, parse_labels
-from twin.registry.store import Shelf, Store
+from twin.registry.store import ObjectStore, Shelf
 from twin.registry.watching import Selection, Watcher, bookmark_due
 
 HEAD = b'{"kind":"Pod","apiVersion":"v1",'
@@ -28,7 +28,7 @@ def events(one: Watcher) -> list[tuple[str, str, int]]:
 
 class Pods:
     def __init__(self) -> None:
-        self.store = Store(first_revision=0)
+        self.store = ObjectStore(first_revision=0)
         self.shelf: Shelf = self.store.shelf("pods")
 
     def put(self, name: str, node: str = "", **labels: str) -> int:

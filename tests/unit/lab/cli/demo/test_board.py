@@ -6,11 +6,11 @@ from lab.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE,
 from shared.kube import objects as api
 
 
-def pod(name: str = "a", node: str = "", phase: str = "Pending", unschedulable: bool = False) -> api.Pod:
+def pod(name: str = "a", node: str = "", phase: str = "Pending", unschedulable: bool = False) -> api.KubePod:
     conditions = (
         [api.PodCondition(type="PodScheduled", status="False", reason="Unschedulable")] if unschedulable else None
     )
-    return api.Pod(
+    return api.KubePod(
         metadata=api.ObjectMeta(name=name),
         spec=api.PodSpec(node_name=node or None),
         status=api.PodStatus(phase=phase, conditions=conditions),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.cli.demo.gangs import QUEUE, TENANTS, Shares, gangs, unfair
 from lab.cli.demo.workload import load_workload
 from shared.errors import ConfigError
@@ -23,12 +23,12 @@ def test_tenants_have_work_of_the_same_kind_in_proportion_to_their_weights():
     assert len(members) == sum(group["spec"]["schedulingPolicy"]["gang"]["minCount"] for group in groups)
 
 
-def entry(number: int, verb: str, tenant: str, at_s: float, *, node: str = "") -> Entry:
+def entry(number: int, verb: str, tenant: str, at_s: float, *, node: str = "") -> LogEntry:
     spec: dict[str, Any] = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
     if node:
         spec["nodeName"] = node
     meta = {"name": f"p{number}", "uid": f"u{number}", "labels": {QUEUE: tenant}}
-    return Entry(1, at_s, verb, "Pod", "default", f"p{number}", "", {"metadata": meta, "spec": spec})
+    return LogEntry(1, at_s, verb, "Pod", "default", f"p{number}", "", {"metadata": meta, "spec": spec})
 
 
 def shares(research: int, product: int) -> dict[str, Any]:

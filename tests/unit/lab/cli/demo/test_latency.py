@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.cli.demo.command import _agents
 from lab.cli.demo.latency import (
     GROUPS,
@@ -59,16 +59,16 @@ def test_a_number_of_nodes_that_cannot_show_it_is_refused(count: int) -> None:
         load_workload("latency", seed=1, nodes=count, trace_dir=None)
 
 
-def pod(uid: str, created_s: float, bound_s: float, node: str) -> list[Entry]:
+def pod(uid: str, created_s: float, bound_s: float, node: str) -> list[LogEntry]:
     body: dict[str, Any] = {"metadata": {"name": uid, "uid": uid, "annotations": {LATENCY_TARGET_ANNOTATION: NORTH}}}
     bound = {**body, "spec": {"nodeName": node}}
     return [
-        Entry(1, created_s, "create", "Pod", "default", uid, "me", body),
-        Entry(2, bound_s, "bind", "Pod", "default", uid, "me", bound),
+        LogEntry(1, created_s, "create", "Pod", "default", uid, "me", body),
+        LogEntry(2, bound_s, "bind", "Pod", "default", uid, "me", bound),
     ]
 
 
-def served(*pods: list[Entry], looks: list[tuple[float, Any]], silences: dict[float, int] | None = None) -> Served:
+def served(*pods: list[LogEntry], looks: list[tuple[float, Any]], silences: dict[float, int] | None = None) -> Served:
     """Delays change at 10."""
     found = Served()
     found.changed(0.0, NEAR_0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lab.audit.timeline import Picture
+from lab.audit.timeline import UtilisationPicture
 from lab.cli.demo.report import grouped, table_rows, terminal_picture, write_png
 
 
-def picture(nodes: int, columns: int = 60) -> Picture:
+def picture(nodes: int, columns: int = 60) -> UtilisationPicture:
     names = tuple(f"n{i:03d}" for i in range(nodes))
     values = {name: [i / max(nodes - 1, 1)] * columns for i, name in enumerate(names)}
-    return Picture(names, tuple(float(i) for i in range(columns)), values, {"cpu": [0.5] * columns}, 0.1)
+    return UtilisationPicture(names, tuple(float(i) for i in range(columns)), values, {"cpu": [0.5] * columns}, 0.1)
 
 
 def test_each_of_few_nodes_has_a_row_and_full_is_a_full_block():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lab.audit.audit import AuditReport
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.cli.demo.result import StatsBook, Timing, costs, problems
 from services.cli.local.supervisor import ProcessUsage
 
 
-def entry(verb: str, name: str, time_s: float) -> Entry:
-    return Entry(1, time_s, verb, "Pod", "default", name, "u", {"metadata": {"name": name, "uid": name}})
+def entry(verb: str, name: str, time_s: float) -> LogEntry:
+    return LogEntry(1, time_s, verb, "Pod", "default", name, "u", {"metadata": {"name": name, "uid": name}})
 
 
 def test_the_rate_is_of_the_workload_alone():

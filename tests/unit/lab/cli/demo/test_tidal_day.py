@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.log import Entry
+from lab.audit.log import LogEntry
 from lab.cli.demo.tidal import (
     CORES,
     DAY_S,
@@ -24,7 +24,7 @@ from lab.cli.demo.workload import load_workload
 from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError
 from shared.model.qos import lent_cpu
-from twin.model.usage import USAGE_ANNOTATION, Profile, Usage, profile_from_json
+from twin.model.usage import USAGE_ANNOTATION, UsageNow, UsageProfile, profile_from_json
 
 SPEED = 10.0
 
@@ -70,23 +70,25 @@ def test_the_flags_of_the_coordinator_are_ones_that_it_takes_at_any_speed(speed)
     assert 1 <= float(said["--lend-window-s"]) <= 86_400
 
 
-def node(name: str, at_s: float, lent_cores: int) -> Entry:
+def node(name: str, at_s: float, lent_cores: int) -> LogEntry:
     allocatable = {"cpu": str(CORES), lent_cpu(): str(1000 * lent_cores)}
-    return Entry(
+    return LogEntry(
         1, at_s, "update", "Node", "", name, "", {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
     )
 
 
-def pod(name: str, at_s: float, verb: str, *, cores: int, offline: bool = False, phase: str = "", **meta: Any) -> Entry:
+def pod(
+    name: str, at_s: float, verb: str, *, cores: int, offline: bool = False, phase: str = "", **meta: Any
+) -> LogEntry:
     requests = {lent_cpu(): str(1000 * cores)} if offline else {"cpu": str(cores)}
-    used = Profile(((0.0, Usage(cpu_millis=1000 * cores)),), 100_000.0).to_json()
+    used = UsageProfile(((0.0, UsageNow(cpu_millis=1000 * cores)),), 100_000.0).to_json()
     metadata = {"name": name, "uid": name, "annotations": {USAGE_ANNOTATION: used}, **meta}
     spec = {"containers": [{"resources": {"requests": requests}}], "nodeName": "" if verb == "create" else "n"}
     obj = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
-    return Entry(1, at_s, verb, "Pod", "default", name, "", obj)
+    return LogEntry(1, at_s, verb, "Pod", "default", name, "", obj)
 
 
-def told(*entries: Entry) -> dict[str, Any]:
+def told(*entries: LogEntry) -> dict[str, Any]:
     tides = Tides(SPEED)
     for entry in (node("n", 0.0, 8), *entries):
         tides.feed(entry)

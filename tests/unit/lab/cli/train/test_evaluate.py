@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import lab.suites.suites as suites
-from lab.evaluation.results import Goal, Metric, Paired, SuiteResult, from_json
+from lab.evaluation.results import Goal, Paired, ResultMetric, SuiteResult, from_json
 from services.cli.__main__ import run
 from services.cli.terminal.progress import line_of
 from shared.errors import ConfigError
@@ -24,8 +24,8 @@ def coin_suite(given, progress):
     for done, seed in enumerate(given.seeds):
         progress(done, len(given.seeds), f"seed {seed}")
     policies = {
-        HIGH: {"value": Metric.of([seed + 1.0 + seed % 2 for seed in given.seeds])},
-        LOW: {"value": Metric.of([float(seed) for seed in given.seeds])},
+        HIGH: {"value": ResultMetric.of([seed + 1.0 + seed % 2 for seed in given.seeds])},
+        LOW: {"value": ResultMetric.of([float(seed) for seed in given.seeds])},
     }
     return SuiteResult(
         "coin",

@@ -6,11 +6,11 @@ import re
 from html.parser import HTMLParser
 from math import nan
 
-from lab.evaluation.behaviour import Choice, behaviour_of
+from lab.evaluation.behaviour import ComparedChoice, behaviour_of
 from lab.evaluation.report.charts import MAX_POINTS, curve, distribution, dots, thinned
 from lab.evaluation.report.curves import Curves
 from lab.evaluation.report.html import render
-from lab.evaluation.results import Goal, Metric, Paired, SuiteResult
+from lab.evaluation.results import Goal, Paired, ResultMetric, SuiteResult
 
 VOID = {"meta"}
 EVIL = '<script>alert("x")</script>&'
@@ -44,7 +44,7 @@ class Balanced(HTMLParser):
 
 
 def make_result(name: str = "new") -> SuiteResult:
-    policies = {name: {"loss": Metric.of([1.0, 2.0, 4.0])}, "old": {"loss": Metric.of([2.0, 4.0, 5.0])}}
+    policies = {name: {"loss": ResultMetric.of([1.0, 2.0, 4.0])}, "old": {"loss": ResultMetric.of([2.0, 4.0, 5.0])}}
     return SuiteResult(
         name,
         name,
@@ -58,7 +58,9 @@ def make_result(name: str = "new") -> SuiteResult:
 
 
 def make_behaviour(name: str = "new"):
-    choices = [Choice((0.1, 0.1, 1.0, i / 10, 0.1, float(i % 2)), 0.0, i % 2 == 0, float(i % 2)) for i in range(10)]
+    choices = [
+        ComparedChoice((0.1, 0.1, 1.0, i / 10, 0.1, float(i % 2)), 0.0, i % 2 == 0, float(i % 2)) for i in range(10)
+    ]
     return behaviour_of(choices, policy=name, baseline="kube-default", costs={name: (1.0, 2.0)}, seed=1)
 
 
@@ -115,24 +117,26 @@ def test_colours_are_given_for_light_and_dark() -> None:
 
 
 def test_each_seed_is_one_dot() -> None:
-    drawn = dots({"a": Metric.of([1, 2, nan]), "b": Metric.of([3, 4, 5])}, name="x")
+    drawn = dots({"a": ResultMetric.of([1, 2, nan]), "b": ResultMetric.of([3, 4, 5])}, name="x")
     assert len(re.findall(r'<use xlink:href="#[^"]*" x="[^"]*" y="[^"]*" style="fill: var\(--s', drawn)) == 5
 
 
 def test_a_drawing_takes_its_colours_from_the_page_and_its_words_as_they_are() -> None:
-    drawn = dots({"$x^{": Metric.of([1, 2]), "b": Metric.of([3, 4])}, name="x")
+    drawn = dots({"$x^{": ResultMetric.of([1, 2]), "b": ResultMetric.of([3, 4])}, name="x")
     assert "$x^{" in drawn
     used = set(re.findall(r"var\(--\w+\)|currentColor", drawn))
     assert used == {"var(--s0)", "var(--s1)", "currentColor", "var(--line)"}
 
 
 def test_what_has_no_number_is_not_drawn() -> None:
-    assert dots({"a": Metric.of([nan])}, name="x") == ""
+    assert dots({"a": ResultMetric.of([nan])}, name="x") == ""
     assert curve([(1.0, nan)], name="x") == ""
 
 
 def test_a_report_of_forty_drawings_stays_below_a_megabyte() -> None:
-    drawn = dots({f"policy {at}": Metric.of([0.1 * at + seed for seed in range(10)]) for at in range(8)}, name="loss")
+    drawn = dots(
+        {f"policy {at}": ResultMetric.of([0.1 * at + seed for seed in range(10)]) for at in range(8)}, name="loss"
+    )
     assert 40 * len(drawn) < 1_000_000
 
 
@@ -144,7 +148,7 @@ def test_a_long_curve_is_thinned_by_means() -> None:
 
 def test_many_figures_are_grouped_and_only_what_is_promised_is_drawn() -> None:
     names = [f"place{at}/{figure}" for at in range(20) for figure in ("loss", "count")]
-    policies = {policy: {name: Metric.of([1.0, 2.0]) for name in names} for policy in ("new", "old")}
+    policies = {policy: {name: ResultMetric.of([1.0, 2.0]) for name in names} for policy in ("new", "old")}
     goals = (Goal.at_most("place3/loss", 1.5, 2.0),)
     page = render(SuiteResult("s", "c", (1, 2), policies, goals=goals))
     assert parsed(page)

@@ -14,7 +14,7 @@ from lab.learner.autoscaling import study
 from lab.learner.autoscaling.episodes import default_world
 from lab.learner.autoscaling.study import LOOKED_FOR, chosen_settings
 from lab.learner.autoscaling.trainer import karma_settings
-from lab.learner.autoscaling.training import KarmaSettings
+from lab.learner.autoscaling.training import KarmaRunSettings
 from lab.learner.training.runner import Variant
 from lab.workers import Workers
 from shared.errors import ConfigError
@@ -39,7 +39,7 @@ def test_a_variant_says_agents_roles_missions_and_start(policy, variant, expecte
 
 
 def test_the_default_variant_is_trained_by_the_settings_of_the_shipped_weights():
-    assert karma_settings("karma", Variant(), 1000, None) == KarmaSettings()
+    assert karma_settings("karma", Variant(), 1000, None) == KarmaRunSettings()
 
 
 def test_one_agent_is_not_trained_as_many():
@@ -64,14 +64,14 @@ def test_what_a_policy_does_not_have_is_refused_in_one_line(order: list[str], to
 
 
 def test_a_study_takes_the_best_of_its_trials_and_goes_on_with_those_that_are_there(tmp_path, monkeypatch):
-    tried: list[KarmaSettings] = []
+    tried: list[KarmaRunSettings] = []
 
-    def score(settings: KarmaSettings, workers: Workers, world: Setup) -> float:
+    def score(settings: KarmaRunSettings, workers: Workers, world: Setup) -> float:
         tried.append(settings)
         return -abs(settings.learning_rate - 1e-3)
 
     monkeypatch.setattr(study, "_score", score)
-    given = KarmaSettings(rounds=30)
+    given = KarmaRunSettings(rounds=30)
     found = chosen_settings(given, 3, tmp_path, Workers(), world=default_world())
     assert len(tried) == 3
     assert {name: getattr(tried[0], name) for name in LOOKED_FOR} == {name: getattr(given, name) for name in LOOKED_FOR}

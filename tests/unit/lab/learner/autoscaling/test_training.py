@@ -16,17 +16,17 @@ from lab.learner.__main__ import BAD_INPUT, run
 from lab.learner.autoscaling import episodes, training
 from lab.learner.autoscaling.episodes import Prices
 from lab.learner.autoscaling.rollout import play
-from lab.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaSettings, envelope_of
+from lab.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaRunSettings, envelope_of
 from lab.worlds.services.loads import parse_trace
 from lab.worlds.services.topology import default_topology, parse_topology
-from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAME, SINGLE, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import karma_roles
 from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile, decode, encode
 
-TINY = KarmaSettings(
+TINY = KarmaRunSettings(
     seed=1000, rounds=2, episodes_per_round=2, taught_episodes=2, taught_epochs=3, epochs=2, batch_size=256,
     hidden=(16,), validate_every=1, seconds=200,
 )  # fmt: skip
@@ -100,7 +100,7 @@ def test_advantages_are_those_of_the_definition():
 
 def test_seeds_that_are_reported_on_are_refused():
     with pytest.raises(ConfigError, match="--seeds: 42 is kept"):
-        KarmaSettings(seed=42)
+        KarmaRunSettings(seed=42)
 
 
 def test_weights_of_another_shape_are_refused_by_name():
@@ -120,14 +120,14 @@ def test_from_scratch_what_the_rule_wants_is_never_seen():
 
 
 def test_from_scratch_and_by_imitation_as_many_episodes_are_played():
-    taught, scratch = KarmaSettings(), KarmaSettings(start=SCRATCH)
+    taught, scratch = KarmaRunSettings(), KarmaRunSettings(start=SCRATCH)
     per_round = taught.episodes_per_round
     assert taught.taught_episodes + taught.all_rounds * per_round == scratch.all_rounds * per_round
 
 
 def test_one_agent_changes_one_service_at_a_decision_in_training_and_after():
     one, _ = run_of(replace(TINY, agents="single", binding="none", missions=False))
-    played = play(SHORT, 4242, one.actor.arrays(), one.organisation, Prices(), Agents.SINGLE)
+    played = play(SHORT, 4242, one.actor.arrays(), one.organisation, Prices(), KarmaAgents.SINGLE)
     services = len(default_topology().services)
     assert played.rows.shape[1:] == (1, services * len(FEATURES))
     assert played.masks.shape[1:] == (1, services * len(STEPS))
@@ -144,7 +144,7 @@ def test_one_agent_changes_one_service_at_a_decision_in_training_and_after():
 
 
 def test_the_taught_action_of_one_agent_is_the_step_that_the_rule_needs_most():
-    single = play(SHORT, 4242, None, karma_roles(), Prices(), Agents.SINGLE)
+    single = play(SHORT, 4242, None, karma_roles(), Prices(), KarmaAgents.SINGLE)
     assert np.take_along_axis(single.masks, single.taken[..., None], axis=2).all()
     assert (single.taken == single.taught).all()
     assert (single.taken % len(STEPS) != STEPS.index(0)).any()

@@ -9,11 +9,11 @@ from pettingzoo.test import parallel_api_test
 
 from lab.autoscaling.episode import Setup
 from lab.learner.autoscaling.environment import ServiceGraphEnv
-from lab.learner.autoscaling.training import KarmaRun, KarmaSettings
+from lab.learner.autoscaling.training import KarmaRun, KarmaRunSettings
 from lab.learner.autoscaling.twin_training import TwinRun, TwinSettings
 from lab.worlds.learned.errors import one_step
-from lab.worlds.learned.model import LearnedTwin, Mode, decode, encode
-from lab.worlds.learned.series import Series
+from lab.worlds.learned.model import LearnedTwin, TwinMode, decode, encode
+from lab.worlds.learned.series import RecordedSeries
 from lab.worlds.services.topology import default_topology
 from shared.errors import ConfigError
 from tests.learned_twins import recorded
@@ -44,7 +44,7 @@ def test_training_makes_the_held_out_steps_likelier_and_keeps_the_best_epoch(tra
 def test_networks_in_numpy_say_what_those_in_torch_say(trained):
     """The exported arrays are run by other code: both give the held-out loss."""
     lesson, held = trained.lesson, np.flatnonzero(trained.lesson.held_out)
-    twin = LearnedTwin(*parts(trained), mode=Mode.NETWORKS)
+    twin = LearnedTwin(*parts(trained), mode=TwinMode.NETWORKS)
     recorded_ = lesson.recorded
     said = twin.predict(
         recorded_.state.at(held), recorded_.replicas[held], recorded_.loads[held], recorded_.scenario[held]
@@ -91,7 +91,7 @@ def test_too_little_and_silent_series_are_refused():
     for one in series.episodes:
         one.measures[:, 1, 0] = np.nan
     with pytest.raises(ConfigError, match="no arrivals of service 'b' were read"):
-        TwinRun(SMALL, Series(series.services, series.step_s, series.episodes), TOPOLOGY)
+        TwinRun(SMALL, RecordedSeries(series.services, series.step_s, series.episodes), TOPOLOGY)
 
 
 def test_a_twin_is_trained_on_a_training_seed():
@@ -107,7 +107,7 @@ def test_the_environment_of_a_learned_twin_passes_the_official_conformance_test(
 
 
 def test_a_policy_is_trained_in_a_learned_twin(trained):
-    settings = KarmaSettings(
+    settings = KarmaRunSettings(
         rounds=1,
         episodes_per_round=1,
         taught_episodes=1,
@@ -120,13 +120,13 @@ def test_a_policy_is_trained_in_a_learned_twin(trained):
     (report,) = one.run()
     assert np.isfinite(report.scalars["validation/score"])
     assert settings.as_json()["files"] == {"twin": "0" * 64}
-    assert "files" not in KarmaSettings().as_json()  # a run in the service twin keeps its checkpoint's digest
+    assert "files" not in KarmaRunSettings().as_json()  # a run in the service twin keeps its checkpoint's digest
 
 
 def test_a_twin_of_a_live_graph_alone_trains_a_policy_on_what_was_recorded(trained):
     twin = trained.twin({})
     header = msgspec.structs.replace(twin.header, scenarios=("live", "night"), missing={"live": 0.0, "night": 0.0})
     live = LearnedTwin(header, twin.arrays)
-    settings = KarmaSettings(rounds=1, episodes_per_round=2, taught_episodes=1, taught_epochs=1, seconds=100)
+    settings = KarmaRunSettings(rounds=1, episodes_per_round=2, taught_episodes=1, taught_epochs=1, seconds=100)
     (report,) = KarmaRun(settings, world=Setup(TOPOLOGY, seconds=100, twin=live)).run()
     assert np.isfinite(report.scalars["validation/score"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lab.algorithms.dqn import DqnSettings
+from lab.algorithms.dqn import DqnLearnerSettings
 from lab.learner.deepsets.heads import Head, QuantileLearner, QuantileSetQ, learner_of
 from shared.policy.networks import mlp
 
@@ -25,7 +25,7 @@ def states(count: int = 6, nodes: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_numpy_ranks_the_nodes_as_the_head_does(head):
-    _, network = learner_of(head, SIZES, DqnSettings(), seed=1)
+    _, network = learner_of(head, SIZES, DqnLearnerSettings(), seed=1)
     s, present = states()
     with torch.no_grad():
         q = network(s, present).numpy()
@@ -36,7 +36,7 @@ def test_numpy_ranks_the_nodes_as_the_head_does(head):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_absent_nodes_change_nothing(head):
-    _, network = learner_of(head, SIZES, DqnSettings(), seed=1)
+    _, network = learner_of(head, SIZES, DqnLearnerSettings(), seed=1)
     s, present = states()
     other = torch.where(present[..., None], s, torch.full_like(s, 7.0))
     with torch.no_grad():
@@ -56,7 +56,7 @@ def batch(reward: np.ndarray, *, mask: list[bool]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_with_no_allowed_action_next_a_head_learns_the_mean_reward(head):
-    learner, network = learner_of(head, SIZES, DqnSettings(learning_rate=0.02), seed=1)
+    learner, network = learner_of(head, SIZES, DqnLearnerSettings(learning_rate=0.02), seed=1)
     given = batch(np.tile([0.2, 0.6], 16), mask=[False, False])
     for _ in range(200):
         learner.update(given)
@@ -67,7 +67,7 @@ def test_with_no_allowed_action_next_a_head_learns_the_mean_reward(head):
 
 def test_quantiles_spread_over_what_the_reward_may_be():
     network = QuantileSetQ((*SIZES, 5), seed=1)
-    learner = QuantileLearner(network, DqnSettings(learning_rate=0.02, huber_delta=1.0))
+    learner = QuantileLearner(network, DqnLearnerSettings(learning_rate=0.02, huber_delta=1.0))
     given = batch(np.tile([0.0, 4.0], 16), mask=[False, False])
     for _ in range(400):
         learner.update(given)

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from lab.learner.__main__ import main
 from lab.learner.frag import training as frag_training
-from lab.learner.frag.cases import Case, kind_of, part_of, pools_of, variant
-from lab.learner.frag.fit import Experience, arrays_of, fit, scales_of
+from lab.learner.frag.cases import FragCase, kind_of, part_of, pools_of, variant
+from lab.learner.frag.fit import FragExperience, arrays_of, fit, scales_of
 from lab.learner.frag.search import Search
 from lab.learner.frag.trainer import train_frag, write_best
-from lab.learner.frag.training import FragRun, Settings
+from lab.learner.frag.training import FragRun, FragSettings
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint
 from lab.learner.training.runner import TrainRequest
 from lab.worlds.placement.trace_run import play
@@ -43,14 +43,14 @@ def weights_file(weights: np.ndarray) -> WeightsFile:
 
 def test_the_loops_play_fgd_as_the_suite_does():
     trace = small_trace(nodes=16)
-    case = Case(trace.nodes, trace.pods)
+    case = FragCase(trace.nodes, trace.pods)
     for seed in (42, 43, 44):
         assert case.play(None, seed) == pytest.approx(play(trace, "fgd", seed).allocation())
 
 
 def test_the_loops_play_the_learned_policy_as_the_suite_does():
     trace, weights = small_trace(nodes=16), some_weights()
-    case, file = Case(trace.nodes, trace.pods), weights_file(weights)
+    case, file = FragCase(trace.nodes, trace.pods), weights_file(weights)
     for seed in (42, 43, 44):
         scorer = Frag(file, trace.demand, model_share(trace.nodes.states))
         expected = run_episode(trace.nodes, trace.pods, scorer, seed)
@@ -61,14 +61,14 @@ def test_the_loops_play_the_learned_policy_as_the_suite_does():
 
 def test_training_learns_the_waste_without_prices(tiny):
     trace, weights = small_trace(nodes=16), some_weights()
-    unpriced = Case(trace.nodes, trace.pods, UNPRICED)
-    assert unpriced.play_both(weights, 42) != Case(trace.nodes, trace.pods).play_both(weights, 42)
+    unpriced = FragCase(trace.nodes, trace.pods, UNPRICED)
+    assert unpriced.play_both(weights, 42) != FragCase(trace.nodes, trace.pods).play_both(weights, 42)
     assert not any(tiny._draw(np.random.default_rng(0)).__closure__[0].cell_contents.constants[:2])
 
 
 def test_snapshots_know_what_stayed_idle():
     trace = small_trace(nodes=16)
-    x, idle, end = Case(trace.nodes, trace.pods).learn(None, 1000, 0.1)
+    x, idle, end = FragCase(trace.nodes, trace.pods).learn(None, 1000, 0.1)
     assert x.shape == (len(idle), len(FEATURES))
     assert (end <= idle).all()
     assert (idle > 0).all()
@@ -77,11 +77,11 @@ def test_snapshots_know_what_stayed_idle():
 
 def test_the_fit_learns_a_waste_that_the_features_tell_and_numpy_computes_it_as_torch_did():
     trace = small_trace(nodes=16)
-    case = Case(trace.nodes, trace.pods)
+    case = FragCase(trace.nodes, trace.pods)
     parts = [case.learn(None, seed, 0.1) for seed in range(1000, 1004)]
     x, idle = (np.concatenate([part[field] for part in parts]).astype(np.float32) for field in (0, 1))
     end = (0.5 * idle).astype(np.float32)
-    weights, relative = fit(Experience(x, idle, end), None, updates=300, seed=1)
+    weights, relative = fit(FragExperience(x, idle, end), None, updates=300, seed=1)
     assert relative < 0.05
     net = CostNet(weights_file(weights), trace.demand, model_share(trace.nodes.states), UNPRICED)
     waste = net.cost(trace.nodes.states)
@@ -143,7 +143,7 @@ def tiny(monkeypatch) -> FragRun:
     monkeypatch.setattr(frag_training, "VALIDATE_EVERY", 2)
     monkeypatch.setattr(frag_training, "VALIDATION_SEEDS", (500,))
     monkeypatch.setattr("lab.learner.frag.search.PAIRS", 1)
-    settings = Settings(seed=1000, steps=4, rounds=1, episodes=2, updates=20)
+    settings = FragSettings(seed=1000, steps=4, rounds=1, episodes=2, updates=20)
     return FragRun(trace.nodes, {"default": trace.pods}, settings)
 
 

@@ -8,9 +8,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from lab.jobs.clusters import uniform
-from lab.jobs.episodes import Episode
+from lab.jobs.episodes import JobsEpisode
 from lab.learner.jobs.environment import JobsGym, beside_each_other
-from lab.worlds.training.simulation import Settings
+from lab.worlds.training.simulation import SimulationSettings
 from tests.training_jobs import training_job
 
 CLUSTER = uniform(2, 4)
@@ -72,7 +72,7 @@ def test_features_stay_within_their_bounds_and_empty_slots_are_zero():
 
 
 def test_an_action_that_is_not_allowed_is_refused_by_the_episode():
-    episode = Episode(draw(1), CLUSTER, window=2, settings=Settings(), seed=1)
+    episode = JobsEpisode(draw(1), CLUSTER, window=2, settings=SimulationSettings(), seed=1)
     for action in (-1, 3):
         with pytest.raises(ValueError, match="not allowed"):
             episode.give(action)

@@ -9,7 +9,7 @@ from lab.learner.jobs.history_training import HistoryRun, HistorySettings, incre
 from lab.learner.jobs.teachers import history_of
 from lab.learner.training.runner import TrainRequest
 from shared.errors import ConfigError
-from shared.jobs.history import Decided, DecidedJob, line_of
+from shared.jobs.history import DecidedJob, DecidedJobs, line_of
 from shared.jobs.policies.learned.dl2 import Dl2
 
 
@@ -21,7 +21,7 @@ def decided(at, *workers, gpus=4):
         )
         for number, one in enumerate(workers)
     )
-    return Decided(at=float(at), gpus=gpus, jobs=tuple(jobs))
+    return DecidedJobs(at=float(at), gpus=gpus, jobs=tuple(jobs))
 
 
 HISTORY = [decided(at, *workers) for at, workers in enumerate([(1, 3)] * 6)]

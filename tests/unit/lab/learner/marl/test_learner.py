@@ -9,12 +9,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from lab.algorithms.dqn import DqnSettings
+from lab.algorithms.dqn import DqnLearnerSettings
 from lab.learner.__main__ import main
 from lab.learner.marl import training as marl_training
 from lab.learner.marl.learner import AgentsLearner, AgentsSettings
 from lab.learner.marl.networks import AgentsNetwork, MonotonicMixer, SingleNetwork
-from lab.learner.marl.rollout import Episode, gains, play, reward_of
+from lab.learner.marl.rollout import EpisodeTask, gains, play, reward_of
 from lab.learner.marl.settings import MarlSettings, settings_for
 from lab.learner.marl.training import MarlRun
 from lab.workers import Workers
@@ -85,7 +85,7 @@ def test_per_node_networks_do_not_share_and_shared_ones_do() -> None:
 @pytest.mark.parametrize("bootstrap", ["joint", "own"])
 def test_an_infeasible_node_is_no_part_of_the_bootstrap(bootstrap: str) -> None:
     def value(*, mask_bootstrap: bool) -> torch.Tensor:
-        settings = DqnSettings(mask_bootstrap=mask_bootstrap)
+        settings = DqnLearnerSettings(mask_bootstrap=mask_bootstrap)
         learner = AgentsLearner(AgentsNetwork((5, 8, 2), seed=3), settings, AgentsSettings(bootstrap=bootstrap))  # type: ignore[arg-type]
         with torch.no_grad():
             return learner._next_value(s_t, mask if mask_bootstrap else None)
@@ -103,7 +103,7 @@ def test_an_infeasible_node_is_no_part_of_the_bootstrap(bootstrap: str) -> None:
 
 
 def test_where_nothing_is_feasible_everybody_rejects() -> None:
-    learner = AgentsLearner(AgentsNetwork((5, 8, 2), seed=3), DqnSettings(), AgentsSettings())
+    learner = AgentsLearner(AgentsNetwork((5, 8, 2), seed=3), DqnLearnerSettings(), AgentsSettings())
     s_t = torch.from_numpy(batch()["s_t"])
     with torch.no_grad():
         value = learner._next_value(s_t, torch.zeros(s_t.shape[:2], dtype=torch.bool))
@@ -112,7 +112,7 @@ def test_where_nothing_is_feasible_everybody_rejects() -> None:
 
 @pytest.mark.parametrize("mixing", ["independent", "sum"])
 def test_learning_lowers_the_loss_and_copies_the_target_each_period(mixing: str) -> None:
-    settings = DqnSettings(learning_rate=1e-2, target_period=100)
+    settings = DqnLearnerSettings(learning_rate=1e-2, target_period=100)
     learner = AgentsLearner(AgentsNetwork((5, 16, 2), seed=3), settings, AgentsSettings(mixing=mixing))  # type: ignore[arg-type]
     data = batch() | {"discount_t": np.zeros(16, np.float32)}
     first = learner.update(data).loss
@@ -128,7 +128,7 @@ def test_learning_lowers_the_loss_and_copies_the_target_each_period(mixing: str)
 def test_each_agents_reward_moves_its_own_value_alone_when_independent() -> None:
     data = batch() | {"discount_t": np.zeros(16, np.float32)}
     network = AgentsNetwork((5, 8, 2), nodes=3, seed=3)
-    learner = AgentsLearner(network, DqnSettings(), AgentsSettings())
+    learner = AgentsLearner(network, DqnLearnerSettings(), AgentsSettings())
     with torch.no_grad():
         q = network.per_agent(torch.from_numpy(data["s_tm1"]))
         taken = torch.zeros(q.shape[:2], dtype=torch.int64).scatter_(1, torch.from_numpy(data["a_tm1"])[:, None], 1)
@@ -142,7 +142,7 @@ def test_each_agents_reward_moves_its_own_value_alone_when_independent() -> None
 
 def test_transitions_of_an_episode_line_up() -> None:
     network = AgentsNetwork((INPUTS, 8, 2), seed=1)
-    played = play(Episode(1000, epsilon=0.5), network.stack.arrays())
+    played = play(EpisodeTask(1000, epsilon=0.5), network.stack.arrays())
     t = played.transitions
     assert t["s_tm1"].shape == (104, 4, INPUTS)
     np.testing.assert_array_equal(t["s_t"][:-1], t["s_tm1"][1:])
@@ -223,7 +223,7 @@ def test_the_mixture_rises_with_every_agents_value() -> None:
 
 def test_mixed_agents_learn_a_reward_that_the_team_gets() -> None:
     network = AgentsNetwork((5, 16, 2), mixed=3, seed=1)
-    learner = AgentsLearner(network, DqnSettings(learning_rate=0.01), AgentsSettings("monotonic"))
+    learner = AgentsLearner(network, DqnLearnerSettings(learning_rate=0.01), AgentsSettings("monotonic"))
     given = batch() | {"discount_t": np.zeros(16, np.float32)}
     losses = [learner.update(given).loss for _ in range(150)]
     assert losses[-1] < 0.2 * losses[0]
@@ -231,7 +231,7 @@ def test_mixed_agents_learn_a_reward_that_the_team_gets() -> None:
 
 def test_agents_that_draw_their_nodes_try_others_than_those_that_take_the_most_wanted() -> None:
     params = AgentsNetwork((INPUTS, 8, 2), seed=1).stack.arrays()
-    drawn = play(Episode(1000, sampled=True), params).transitions["a_tm1"]
-    taken = play(Episode(1000), params).transitions["a_tm1"]
+    drawn = play(EpisodeTask(1000, sampled=True), params).transitions["a_tm1"]
+    taken = play(EpisodeTask(1000), params).transitions["a_tm1"]
     assert len(set(drawn.tolist())) == 4
     assert drawn.tolist() != taken.tolist()

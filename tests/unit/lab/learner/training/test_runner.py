@@ -13,7 +13,7 @@ import pytest
 from lab.algorithms.imitation import ImitationReport
 from lab.learner.training.checkpoint import load_checkpoint, settings_digest
 from lab.learner.training.run_files import checkpoint_of
-from lab.learner.training.runner import Report, TrainRequest, train_seeds, trained_as
+from lab.learner.training.runner import TrainingReport, TrainRequest, train_seeds, trained_as
 from shared.errors import ConfigError
 
 
@@ -39,12 +39,12 @@ class Count:
     def finished(self) -> bool:
         return self.done == self.length
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         for _ in islice(range(self.length - self.done), self.cut):
             self.done += 1
             self.total += self.done
             validated = f"total {self.total}" if self.done % 2 == 0 else ""
-            yield Report(self.done, {"train/total": float(self.total)}, validated, saveable=self.done > 3)
+            yield TrainingReport(self.done, {"train/total": float(self.total)}, validated, saveable=self.done > 3)
 
     def get_state(self) -> dict[str, int]:
         return {"done": self.done, "total": self.total}

@@ -8,21 +8,21 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.tidal import suite
 from lab.mesh.tidal.day import ALONE, LENT, ONE, POOLS, Arrangement, Day
 from lab.mesh.tidal.jobs import OfflineJob
 from lab.mesh.tidal.lending import PLAIN, Lending, giving_way
-from lab.mesh.tidal.levels import Levels
-from lab.mesh.tidal.played import Played
+from lab.mesh.tidal.levels import TidalLevels
+from lab.mesh.tidal.played import PlayedDay
 from lab.mesh.world import Agents
 from lab.suites.suites import SuiteInput
-from lab.traces.tidal import DAY_S, Job, TidalTraces, Tide, built_in
+from lab.traces.tidal import DAY_S, TidalTraces, Tide, TracedJob, built_in
 from services.cli.__main__ import run
 from shared.errors import ConfigError
 from shared.scheduling.lending.rule import LendingRule
 
-LEVELS = Levels(
+LEVELS = TidalLevels(
     nodes=3, hours=0.5, warm_up_s=600.0, backlog=3, rule=LendingRule(cpu_percent=75.0, window_s=60.0)
 )  # fmt: skip
 RISE_S = 900
@@ -41,20 +41,20 @@ def rising() -> TidalTraces:
 
 def play(
     how: Arrangement, *, agents: Agents = ONE_AGENT, gives_way: bool = True, seed: int = 1, uses_share: float = 0.3
-) -> Played:
+) -> PlayedDay:
     levels = dataclasses.replace(LEVELS, uses_share=uses_share)
     settings = dataclasses.replace(giving_way(levels), offline_eviction=gives_way) if how.lends else PLAIN
-    world = Named("kube-default").world(levels.pool(), agents, seed, settings=settings)
+    world = NamedPolicy("kube-default").world(levels.pool(), agents, seed, settings=settings)
     played = Day(rising(), levels, how, world, seed).play()
     assert world.core.validate() == []
     return played
 
 
-def used(played: Played) -> list[float]:
+def used(played: PlayedDay) -> list[float]:
     return [on + off for on, off in zip(played.series.online, played.series.offline, strict=True)]
 
 
-def violated(played: Played) -> float:
+def violated(played: PlayedDay) -> float:
     return sum(played.series.violated) / sum(played.series.demanded)
 
 
@@ -104,7 +104,7 @@ def test_who_gives_way_hears_of_demand_a_step_late():
             super().read(nodes, pods, at_s)
 
     levels = dataclasses.replace(LEVELS, uses_share=0.3)
-    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
+    world = NamedPolicy("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
     day = Day(rising(), levels, LENT, world, 1)
     day._lending = Spied(levels, world)
     day.play()
@@ -113,7 +113,7 @@ def test_who_gives_way_hears_of_demand_a_step_late():
 
 def test_a_node_that_still_holds_too_much_at_the_end_of_the_day_is_told():
     levels = dataclasses.replace(LEVELS, uses_share=0.3)
-    world = Named("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
+    world = NamedPolicy("kube-default").world(levels.pool(), ONE_AGENT, 1, settings=giving_way(levels))
     day = Day(rising(), levels, LENT, world, 1)
     day._over[0] = world.now
     day._read = lambda lending: None
@@ -121,8 +121,8 @@ def test_a_node_that_still_holds_too_much_at_the_end_of_the_day_is_told():
 
 
 def test_cores_count_as_used_only_where_a_whole_gang_is_at_work():
-    day = Day(rising(), LEVELS, ONE, Named("kube-default").world(LEVELS.pool(), ONE_AGENT, 1, settings=PLAIN), 1)
-    job = OfflineJob("j", Job(1000.0, 2, 0, 4000, 1), 1.0, 2, 2000.0)
+    day = Day(rising(), LEVELS, ONE, NamedPolicy("kube-default").world(LEVELS.pool(), ONE_AGENT, 1, settings=PLAIN), 1)
+    job = OfflineJob("j", TracedJob(1000.0, 2, 0, 4000, 1), 1.0, 2, 2000.0)
     first, second = job.new_worker(), job.new_worker()
     day._jobs["j"] = job
     job.placed(first, 0, 0.0, LEVELS)
@@ -140,7 +140,7 @@ def test_the_same_seed_is_the_same_day_and_another_seed_another():
 
 
 def test_the_suite_tells_every_arrangement_and_holds_lending_to_its_promises(monkeypatch):
-    monkeypatch.setattr(suite, "Levels", lambda: dataclasses.replace(LEVELS, hours=0.25))
+    monkeypatch.setattr(suite, "TidalLevels", lambda: dataclasses.replace(LEVELS, hours=0.25))
     result = suite.run_suite(SuiteInput((500, 501), ""), agents=FOUR)
     assert set(result.policies) == {"online-alone", "two-pools", "kube-default", "lending"}
     assert set(result.policies["lending"]) == {*suite.UNITS, *suite.UNITS_BESIDE_ALONE}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lab.mesh.tidal.jobs import OfflineJob
-from lab.mesh.tidal.levels import Levels
-from lab.traces.tidal import Job
+from lab.mesh.tidal.levels import TidalLevels
+from lab.traces.tidal import TracedJob
 
-LEVELS = Levels(checkpoint_s=100.0, restore_s=20.0, start_s=5.0)
+LEVELS = TidalLevels(checkpoint_s=100.0, restore_s=20.0, start_s=5.0)
 
 
 def running(workers: int, least: int) -> OfflineJob:
-    job = OfflineJob("j", Job(1000.0, workers, 0, 1000, 1), 1.0, least, 1000.0 * workers)
+    job = OfflineJob("j", TracedJob(1000.0, workers, 0, 1000, 1), 1.0, least, 1000.0 * workers)
     for worker in [job.new_worker() for _ in range(workers)]:
         job.placed(worker, 0, 0.0, LEVELS)
     return job
@@ -65,7 +65,7 @@ def test_what_is_saved_is_not_lost():
 
 
 def test_a_worker_that_never_ran_costs_nothing():
-    job = OfflineJob("j", Job(1000.0, 2, 0, 1000, 1), 1.0, 1, 2000.0)
+    job = OfflineJob("j", TracedJob(1000.0, 2, 0, 1000, 1), 1.0, 1, 2000.0)
     worker = job.new_worker()
     assert job.left_by(worker, LEVELS) == 0.0
 

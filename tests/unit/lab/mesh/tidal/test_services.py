@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.mesh.tidal.levels import Levels
-from lab.mesh.tidal.services import Service, moment, services_of
+from lab.mesh.tidal.levels import TidalLevels
+from lab.mesh.tidal.services import TidalService, moment, services_of
 from lab.traces.tidal import built_in
 
-LEVELS = Levels(nodes=2, cores=10, replica_cores=4)
+LEVELS = TidalLevels(nodes=2, cores=10, replica_cores=4)
 
 
 def test_a_scaled_service_follows_its_use_up_at_once_and_down_after_five_minutes():
-    service = Service("a", scaled=True, peak_cores=40.0, replicas=10)
+    service = TidalService("a", scaled=True, peak_cores=40.0, replicas=10)
     assert service.follow(0.0, 0.52, 10, LEVELS) == 10  # within the tolerance
     assert service.follow(15.0, 0.8, 10, LEVELS) == 16
     assert service.follow(30.0, 0.2, 16, LEVELS) == 16
@@ -22,13 +22,13 @@ def test_a_scaled_service_follows_its_use_up_at_once_and_down_after_five_minutes
 
 
 def test_a_scaled_service_at_most_doubles_at_once_and_keeps_two_replicas():
-    service = Service("a", scaled=True, peak_cores=40.0, replicas=10)
+    service = TidalService("a", scaled=True, peak_cores=40.0, replicas=10)
     assert service.follow(0.0, 5.0, 10, LEVELS) == 20
-    assert Service("a", scaled=True, peak_cores=4.0, replicas=2).follow(0.0, 0.01, 2, LEVELS) == 2
+    assert TidalService("a", scaled=True, peak_cores=4.0, replicas=2).follow(0.0, 0.01, 2, LEVELS) == 2
 
 
 def test_a_fixed_service_stays_as_it_is():
-    assert Service("a", scaled=False, peak_cores=40.0, replicas=10).follow(0.0, 5.0, 10, LEVELS) == 10
+    assert TidalService("a", scaled=False, peak_cores=40.0, replicas=10).follow(0.0, 5.0, 10, LEVELS) == 10
 
 
 @pytest.mark.parametrize(("offline", "violated"), [(0.0, 0.0), (3.9, 0.0), (4.1, 4.0), (50.0, 4.0)])
@@ -61,7 +61,7 @@ def test_requests_that_nobody_answers_are_violated():
 def test_services_request_their_share_of_the_pool_at_the_peak():
     """Of three of requests and four of use, as the real ones are; replicas are whole."""
     web, _, _, store = built_in().tides
-    tides, levels = (web, web, web, store, store, store, store), Levels()
+    tides, levels = (web, web, web, store, store, store, store), TidalLevels()
     services = services_of(tides, np.ones(len(tides)), levels)
     cores = sum(service.replicas for service in services) * levels.replica_cores
     assert cores / (levels.nodes * levels.cores) == pytest.approx(0.60, abs=0.005)

@@ -10,7 +10,7 @@ from tests.learned_twins import lesson, recorded
 
 
 def test_signals_are_measures_in_the_services_own_units_and_back():
-    units = code.Units(np.array([100.0, 50.0]), 0.5, np.array([0.5, 1.0]))
+    units = code.UsualUnits(np.array([100.0, 50.0]), 0.5, np.array([0.5, 1.0]))
     measures = np.array([[[200.0, 90.0, 10.0, 30.0, 0.25, 0.4], [50.0, 25.0, 25.0, 0.0, 1.0, 0.5]]])
     signals = units.signals(measures)
     assert signals[0, 0].tolist() == pytest.approx([2.0, 1.0, 0.9, 0.3, 0.5, 0.8])
@@ -18,7 +18,7 @@ def test_signals_are_measures_in_the_services_own_units_and_back():
 
 
 def test_a_service_that_finished_nothing_did_well_and_a_missing_one_stays_missing():
-    units = code.Units(np.array([100.0]), 0.5, np.array([1.0]))
+    units = code.UsualUnits(np.array([100.0]), 0.5, np.array([1.0]))
     assert units.signals(np.array([[[0.0, 0.0, 0.0, 0.0, 0.1, 0.1]]]))[0, 0, code.WELL] == 1.0
     assert np.isnan(units.signals(np.full((1, 1, 6), np.nan))).all()
 
@@ -27,14 +27,14 @@ def test_levels_keep_the_mean_of_what_was_recorded():
     rng = np.random.default_rng(1)
     values = np.minimum(rng.exponential(0.3, (5000, 1, len(code.SIGNALS))), 2.0)
     values[:4000, 0, code.WELL] = 1.0
-    levels = code.Levels.of(values)
+    levels = code.SignalLevels.of(values)
     found = np.take_along_axis(levels.values[None], levels.of_signals(values)[..., None], axis=-1)[..., 0]
     np.testing.assert_allclose(found.mean(axis=0), values.mean(axis=0), rtol=1e-9)
     assert np.abs(found - values).mean() < 0.05
 
 
 def test_a_missing_reading_has_no_level():
-    levels = code.Levels.of(np.ones((3, 1, len(code.SIGNALS))))
+    levels = code.SignalLevels.of(np.ones((3, 1, len(code.SIGNALS))))
     assert (levels.of_signals(np.full((1, 1, len(code.SIGNALS)), np.nan)) == -1).all()
 
 
@@ -52,7 +52,7 @@ def test_counts_that_were_drawn_one_by_one_add_up_to_what_is_asked_for():
 
 def test_the_classes_of_a_step_lead_to_the_counts_that_were_recorded():
     found = lesson().recorded
-    levels = code.Levels.of(found.signals)
+    levels = code.SignalLevels.of(found.signals)
     classes = code.targets(found.state, found.replicas, found.counts, found.signals, levels)
     counts = code.counted(found.state, found.replicas, classes[..., 0], classes[..., 1])
     np.testing.assert_array_equal(counts, found.counts)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lab.worlds.learned.errors import one_step, rolled_out, spread_tells
-from lab.worlds.learned.model import LearnedTwin, Mode
+from lab.worlds.learned.model import LearnedTwin, TwinMode
 from tests.learned_twins import lesson, twin_that_says
 
 SAID = (12, 12, 12, 12, 12, 12)
@@ -38,7 +38,7 @@ def test_a_twin_that_says_the_same_always_is_no_better_than_the_mean(found, twin
 
 
 def test_a_roll_out_begins_with_every_twentieth_moment_and_drifts_where_one_step_does_not(found, twin):
-    networks = LearnedTwin(twin.header, twin.arrays, mode=Mode.NETWORKS)
+    networks = LearnedTwin(twin.header, twin.arrays, mode=TwinMode.NETWORKS)
     ahead = rolled_out(networks, found.recorded, 1)
     assert ahead.looked_up == 0.0
     assert all(np.isfinite(list(ahead.twin.values())))

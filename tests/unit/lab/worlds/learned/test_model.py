@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lab.worlds.learned import encoding as code
-from lab.worlds.learned.model import HEADER, LearnedTwin, Mode, decode, encode
+from lab.worlds.learned.model import HEADER, LearnedTwin, TwinMode, decode, encode
 from shared.errors import ConfigError
 from tests.learned_twins import lesson, twin_that_says
 
@@ -56,9 +56,9 @@ def test_one_replica_more_was_not_recorded_and_the_networks_answer(found, twin):
 
 def test_the_networks_alone_look_nothing_up_and_the_table_alone_keeps_what_it_never_saw(found, twin):
     state, replicas, loads, scenario = one_row(found, 20)
-    networks = LearnedTwin(twin.header, twin.arrays, mode=Mode.NETWORKS)
+    networks = LearnedTwin(twin.header, twin.arrays, mode=TwinMode.NETWORKS)
     assert not networks.step(state, replicas, loads, scenario, np.random.default_rng(1))[2].any()
-    table = LearnedTwin(twin.header, twin.arrays, mode=Mode.TABLE)
+    table = LearnedTwin(twin.header, twin.arrays, mode=TwinMode.TABLE)
     after, _, _ = table.step(state, replicas + 1, loads, scenario, np.random.default_rng(1))
     kept = ~np.isnan(after.signals[..., code.WELL])
     np.testing.assert_allclose(after.signals[..., code.WELL][kept], state.signals[..., code.WELL][kept])

@@ -8,21 +8,23 @@ import numpy as np
 import pytest
 
 from lab.worlds.learned.series import HEADER, Writer, episode_of, parse_series
-from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
+from shared.autoscaling.observation import Bounds, ScalingObservation, ServiceObservation
 from shared.errors import ConfigError
 
 
-def seen(now: float, *, replicas: int = 3, arrivals: float | None = 50.0) -> Observation:
+def seen(now: float, *, replicas: int = 3, arrivals: float | None = 50.0) -> ScalingObservation:
     def one(ready: int) -> ServiceObservation:
         return ServiceObservation(
             replicas=replicas, ready=ready, starting=replicas - ready, bounds=Bounds(1, 5), requests={"cpu": 0.5},
             usage={"cpu": 0.25}, arrivals=arrivals, served=40.0, failed=2.0, queue=0.0, latency_s=0.1, age_s=4.0,
         )  # fmt: skip
 
-    return Observation(now=now, services={"a": one(3), "b": one(2)}, calls=(("a", "b"),), latency_objective_s=0.5)
+    return ScalingObservation(
+        now=now, services={"a": one(3), "b": one(2)}, calls=(("a", "b"),), latency_objective_s=0.5
+    )
 
 
-def text(*moments: Observation, scenario: str = "calm", episode: str = "1") -> str:
+def text(*moments: ScalingObservation, scenario: str = "calm", episode: str = "1") -> str:
     writer = Writer()
     writer.header()
     for moment in moments:

@@ -9,7 +9,7 @@ import pytest
 from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.policies import make
 from lab.worlds.learned.world import LearnedWorld
-from lab.worlds.services.disturbances import Event, Kind
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
 from lab.worlds.services.topology import default_topology
 from shared.errors import ConfigError
 from tests.learned_twins import lesson, twin_that_says
@@ -71,7 +71,7 @@ def test_an_entry_without_a_ready_replica_answers_nobody(found):
 
 def test_a_surge_comes_to_its_entry_and_is_nobodys_loss(found):
     calm = world(found)
-    stormy = world(found, events=(Event(Kind.SURGE, 0.0, 20.0, 3.0, "a"),))
+    stormy = world(found, events=(Disturbance(DisturbanceKind.SURGE, 0.0, 20.0, 3.0, "a"),))
     for one in (calm, stormy):
         one.run(20)
     assert stormy.observe().services["a"].arrivals == pytest.approx(4 * calm.observe().services["a"].arrivals)

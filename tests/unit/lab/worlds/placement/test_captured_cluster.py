@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lab.worlds.placement.captured_cluster import FAULTS, CapturedCluster, Drawn, cluster_of
+from lab.worlds.placement.captured_cluster import FAULTS, CapturedCluster, DrawnEpisode, cluster_of
 from lab.worlds.placement.replaying import lives_of
 from shared.errors import ConfigError
 from tests.captures import TRUE_USE, day_capture, make_capture, node, pod
@@ -18,11 +18,11 @@ NAME = "c.json.gz"
 DAY_S = 86_400.0
 
 
-def draw(cluster: CapturedCluster, seed: int, **more: int) -> Drawn:
+def draw(cluster: CapturedCluster, seed: int, **more: int) -> DrawnEpisode:
     return cluster.drawn(np.random.default_rng(seed), **({"arrivals": 20, "most_nodes": 16} | more))
 
 
-def owners(drawn: Drawn) -> set[str]:
+def owners(drawn: DrawnEpisode) -> set[str]:
     return {one.pod_class.workload.rpartition(":")[2] for one in drawn.pods}
 
 

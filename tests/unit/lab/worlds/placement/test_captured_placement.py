@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.environments.thesis import Cluster
+from lab.environments.thesis import ThesisCluster
 from lab.environments.thesis_workload import EnvPod
-from lab.worlds.placement.captured_cluster import Drawn
+from lab.worlds.placement.captured_cluster import DrawnEpisode
 from lab.worlds.placement.captured_placement import (
     MOST_REWARD,
     CapturedPlacement,
@@ -19,7 +19,7 @@ from lab.worlds.placement.captured_placement import (
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.resources import CPU, MEMORY, PODS
-from twin.model.usage import Usage
+from twin.model.usage import UsageNow
 
 GIB = 1 << 30
 
@@ -38,9 +38,9 @@ def env(
     limits = {"latency_soft_us": 10_000, "latency_hard_us": 30_000} if latencies_ms else {}
     amounts = tuple((name, amount) for name, amount in zip((CPU, MEMORY), asks, strict=True) if amount)
     one = PodClass(requests=amounts, **limits)  # type: ignore[arg-type]
-    came = tuple(EnvPod(float(at), 9999.0, Usage(), one) for at in range(pods))
+    came = tuple(EnvPod(float(at), 9999.0, UsageNow(), one) for at in range(pods))
     shape = (len(cores), 4)
-    return CapturedPlacement(Drawn(Cluster(nodes, np.full(shape, np.inf), np.zeros(shape)), came), 1)
+    return CapturedPlacement(DrawnEpisode(ThesisCluster(nodes, np.full(shape, np.inf), np.zeros(shape)), came), 1)
 
 
 def test_the_first_node_taken_into_use_is_worth_more_the_more_it_would_hold() -> None:

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from lab.mesh import openb as mesh
-from lab.mesh.placement import Named
+from lab.mesh.placement import NamedPolicy
 from lab.mesh.world import Agents
 from lab.suites.openb import power_goals, run_suite
 from lab.suites.suites import SuiteInput
@@ -93,7 +93,7 @@ def test_a_mesh_of_agents_saves_too(agents):
     trace = small_trace(nodes=24)
 
     def episode(name: str, seed: int):
-        return mesh.episode(trace, Named(name), Agents.parse(agents), seed)
+        return mesh.episode(trace, NamedPolicy(name), Agents.parse(agents), seed)
 
     drawn, lost = np.mean([saved(trace, episode, seed) for seed in (42, 43)], axis=0)
     assert drawn > LEAST_SAVED
@@ -119,7 +119,7 @@ def test_the_suite_tells_what_every_policy_draws_and_holds_power_to_its_goals():
 )
 def test_too_little_saved_or_too_much_given_up_is_not_met(draw, allocated, met):
     def figures(kilowatts: float, percent: float):
-        return {"t/kilowatts": Metric.of([kilowatts] * 2), "t/allocated_130": Metric.of([percent] * 2)}
+        return {"t/kilowatts": ResultMetric.of([kilowatts] * 2), "t/allocated_130": ResultMetric.of([percent] * 2)}
 
     goals = power_goals({"power": figures(draw, allocated), "frag": figures(100.0, 96.0)}, "t")
     assert [goal.met for goal in goals] == met

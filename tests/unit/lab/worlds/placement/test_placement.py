@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.evaluation.results import Metric
+from lab.evaluation.results import ResultMetric
 from lab.evaluation.seeds import TEST_SEEDS
 from lab.suites import openb
 from lab.suites.openb import PUBLISHED, goals_of, read_traces, run_suite
@@ -157,7 +157,7 @@ def test_the_suite_refuses_a_folder_without_its_lists():
 
 
 def figures(**means: float):
-    return {policy: {"default/allocated_130": Metric.of([mean] * 10)} for policy, mean in means.items()}
+    return {policy: {"default/allocated_130": ResultMetric.of([mean] * 10)} for policy, mean in means.items()}
 
 
 def test_gate_and_promises_are_goals_on_the_test_seeds_alone():

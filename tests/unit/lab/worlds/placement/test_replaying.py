@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lab.worlds.placement.replaying import group_of, jobs_of, replay
-from lab.worlds.placement.table_run import Job, PolicyChooser, TableRun, repeat_history
+from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun, repeat_history
 from shared.kube.convert import node_from_api
 from shared.model.constraints import PodClass
 from shared.policy.registry import make_policy
@@ -105,6 +105,6 @@ def test_a_policy_that_reads_measurements_gets_those_of_its_own_placement() -> N
 def test_a_pod_with_a_strict_limit_to_a_target_is_placed_where_nobody_measures_latencies() -> None:
     strict = PodClass(latency_hard_us=30_000, latency_target="shop", latency_strict=True)
     nodes = [make_node(name).node() for name in ("a", "b")]
-    run = TableRun(nodes, [Job("p", 0.0, strict)], PolicyChooser(make_policy("kube-default"), Random(1)))
+    run = TableRun(nodes, [TablePod("p", 0.0, strict)], PolicyChooser(make_policy("kube-default"), Random(1)))
     assert next(iter(run)).node in ("a", "b")
     assert run.unplaced == []

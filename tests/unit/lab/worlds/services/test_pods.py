@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.worlds.services.pods import Fleet, State
+from lab.worlds.services.pods import Fleet, ReplicaState
 from lab.worlds.services.topology import parse_topology
 from shared.policy.heuristics import KubeDefault
 
@@ -33,7 +33,7 @@ def states(one):
 
 def test_an_episode_begins_with_replicas_that_are_ready():
     one = fleet()
-    assert states(one) == [State.READY, State.READY]
+    assert states(one) == [ReplicaState.READY, ReplicaState.READY]
     assert one.counts(0) == (2, 0, 0)
 
 
@@ -91,13 +91,13 @@ def test_back_off_doubles_with_each_crash():
     now, waited = 0.0, []
     for _ in range(7):
         one.crash_one(0, now)
-        assert states(one) == [State.BACKOFF]
+        assert states(one) == [ReplicaState.BACKOFF]
         waited.append(one.pods[0][0].until_s - now)
         now = one.pods[0][0].until_s
         one.advance(now)
         now += 8.0
         one.advance(now)
-        assert states(one) == [State.READY]
+        assert states(one) == [ReplicaState.READY]
     assert waited == [10, 20, 40, 80, 160, 300, 300]
 
 
@@ -107,9 +107,9 @@ def test_who_hangs_is_ready_until_the_probe_fails_then_stuck_until_it_is_restart
         one.fail(0, 1.0, 500.0, 0.0)
         one.advance(0.0)
     hangs = next(pod for pod in one.pods[0] if pod.hung_until_s)
-    assert hangs.state is State.READY
+    assert hangs.state is ReplicaState.READY
     one.advance(hangs.until_s)
-    assert hangs.state is State.STUCK
+    assert hangs.state is ReplicaState.STUCK
     assert one.hung[0] == 0
     one.scale(0, 1)  # it goes before those that are ready
     assert hangs not in one.pods[0] or one.ready[0] == 0
@@ -119,7 +119,7 @@ def test_neighbours_evict_the_youngest_and_these_come_back_as_pending():
     one = fleet(GRAPH.replace("start: 2", "start: 4"))
     one.press(0, 0.5, 5.0)
     assert one.counts(0) == (2, 0, 2)
-    assert sorted(pod.number for pod in one.pods[0] if pod.state is State.READY) == [1, 2]
+    assert sorted(pod.number for pod in one.pods[0] if pod.state is ReplicaState.READY) == [1, 2]
     assert not one.validate()
     one.press(0, 0.0, 60.0)
     assert one.counts(0) == (2, 2, 0)

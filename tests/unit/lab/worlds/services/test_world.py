@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lab.worlds.services.attacker import ACTIONS, Attacker, Opportunist
-from lab.worlds.services.disturbances import Event, Kind
-from lab.worlds.services.readings import Sensing
+from lab.worlds.services.disturbances import Disturbance, DisturbanceKind
+from lab.worlds.services.readings import ServiceSensing
 from lab.worlds.services.scenarios import SCENARIOS, events_of
 from lab.worlds.services.topology import default_topology, parse_topology
 from lab.worlds.services.world import ServiceWorld
@@ -25,7 +25,7 @@ services:
     cpu_when_full: 0.9
     queue: {per_replica: 50, timeout_s: 2}
 """
-EXACT = Sensing(noise=0.0)
+EXACT = ServiceSensing(noise=0.0)
 
 
 def world(rates, events=(), *, text=ONE, seed=1):
@@ -77,7 +77,7 @@ def test_a_request_fails_where_one_of_its_calls_does():
 
 def test_where_all_replicas_of_a_caller_hang_nothing_less_than_nothing_is_called():
     chain = default_topology()
-    surge = [Event(Kind.SURGE, 0, 60, 0.27, "a")]  # rates that 3 does not divide exactly
+    surge = [Disturbance(DisturbanceKind.SURGE, 0, 60, 0.27, "a")]  # rates that 3 does not divide exactly
     one = ServiceWorld(chain, np.linspace(100.0, 199.0, 60), surge, seed=1, sensing=EXACT)
     for pod in one.fleet.pods[0]:
         pod.hung_until_s = pod.until_s = 60.0
@@ -88,7 +88,7 @@ def test_where_all_replicas_of_a_caller_hang_nothing_less_than_nothing_is_called
 
 
 def test_a_surge_is_load_but_only_genuine_requests_count():
-    calm, surge = world([100.0] * 60), world([100.0] * 60, [Event(Kind.SURGE, 10, 40, 3.0, "web")])
+    calm, surge = world([100.0] * 60), world([100.0] * 60, [Disturbance(DisturbanceKind.SURGE, 10, 40, 3.0, "web")])
     calm.run(60)
     surge.run(60)
     assert surge.seconds.offered == calm.seconds.offered
@@ -97,13 +97,13 @@ def test_a_surge_is_load_but_only_genuine_requests_count():
 
 
 def test_dearer_calls_take_capacity_away():
-    one = world([150.0] * 60, [Event(Kind.DEARER, 0, 60, 1.0, "web")])
+    one = world([150.0] * 60, [Disturbance(DisturbanceKind.DEARER, 0, 60, 1.0, "web")])
     one.run(60)
     assert sum(one.seconds.answered[10:]) / 50 == pytest.approx(100.0)
 
 
 def test_pressure_evicts_and_gives_back():
-    one = world([100.0] * 120, [Event(Kind.PRESSURE, 10, 60, 0.95, "n")])
+    one = world([100.0] * 120, [Disturbance(DisturbanceKind.PRESSURE, 10, 60, 0.95, "n")])
     one.run(30)
     assert one.fleet.counts(0)[2] == 2
     one.run(90)
@@ -199,12 +199,18 @@ def test_an_attacker_by_rule_waits_and_strikes():
         pytest.param(lambda: world([1.0, float("nan")]), "rates: a rate is negative or no number", id="nan"),
         pytest.param(lambda: world([-1.0]), "rates: a rate is negative", id="negative"),
         pytest.param(
-            lambda: world([1.0], [Event(Kind.SURGE, 5, 3, 1.0, "web")]), "is not after since_s", id="time back"
+            lambda: world([1.0], [Disturbance(DisturbanceKind.SURGE, 5, 3, 1.0, "web")]),
+            "is not after since_s",
+            id="time back",
         ),
         pytest.param(
-            lambda: world([1.0], [Event(Kind.SURGE, 0, 3, 1.0, "x")]), "surge of 'x': there is none", id="who"
+            lambda: world([1.0], [Disturbance(DisturbanceKind.SURGE, 0, 3, 1.0, "x")]),
+            "surge of 'x': there is none",
+            id="who",
         ),
-        pytest.param(lambda: world([1.0], [Event(Kind.SURGE, 0, 3, -1.0, "web")]), "amount: -1", id="strength"),
+        pytest.param(
+            lambda: world([1.0], [Disturbance(DisturbanceKind.SURGE, 0, 3, -1.0, "web")]), "amount: -1", id="strength"
+        ),
         pytest.param(lambda: world([1.0]).apply({"x": 1}), "decision.x: no such service", id="decision"),
         pytest.param(lambda: events_of("flood", default_topology(), 10, 1, 1.0), "'flood' is not known", id="scenario"),
         pytest.param(lambda: events_of("failures", default_topology(), 10, 1, 2.0), "give 0 to 1", id="intensity"),

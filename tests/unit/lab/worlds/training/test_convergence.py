@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.worlds.training.convergence import Convergence, Run
+from lab.worlds.training.convergence import Convergence, MeasuredRun
 
 TWO = Convergence.of(
     [
-        (40, Run((100.0, 200.0, 300.0), (1.0, 1.0, 1.0), (0.0, 3.0, 1e12))),
-        (10, Run((100.0, 210.0, 300.0), (1.0, 1.0, 1.0), (0.0, 3.0, 1e12))),
+        (40, MeasuredRun((100.0, 200.0, 300.0), (1.0, 1.0, 1.0), (0.0, 3.0, 1e12))),
+        (10, MeasuredRun((100.0, 210.0, 300.0), (1.0, 1.0, 1.0), (0.0, 3.0, 1e12))),
     ]
 )
 
@@ -52,7 +52,7 @@ def test_advancing_uses_up_exactly_the_steps_it_was_given(progress, batch, steps
 
 @pytest.mark.parametrize(
     ("runs", "words"),
-    [([], "no run"), ([(10, Run((5.0, 5.0), (1.0, 1.0), (1.0, 1.0)))], "does not rise")],
+    [([], "no run"), ([(10, MeasuredRun((5.0, 5.0), (1.0, 1.0), (1.0, 1.0)))], "does not rise")],
     ids=["none", "standing still"],
 )
 def test_runs_that_tell_nothing_are_refused(runs, words):

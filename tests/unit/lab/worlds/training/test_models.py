@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.jobs.example import step_s
-from lab.worlds.training.models import Dealt
+from lab.worlds.training.models import DealtBatch
 from lab.worlds.training.speed import MeasuredSpeed, MistakenSpeed
 from tests.training_jobs import example_models
 
@@ -15,12 +15,12 @@ SMALL = example_models()["small"]
 @pytest.mark.parametrize(
     ("workers", "batch", "dealt"),
     [
-        pytest.param(2, 64, Dealt(32, 1, 64), id="fits"),
-        pytest.param(2, 256, Dealt(64, 2, 256), id="accumulated"),
-        pytest.param(1, 64, Dealt(32, 2, 64), id="alone above the initial batch: two passes"),
-        pytest.param(1, 32, Dealt(32, 1, 32), id="alone at the initial batch: one"),
-        pytest.param(3, 64, Dealt(22, 1, 66), id="rounded up"),
-        pytest.param(3, 256, Dealt(42, 2, 252), id="never above the largest measured batch"),
+        pytest.param(2, 64, DealtBatch(32, 1, 64), id="fits"),
+        pytest.param(2, 256, DealtBatch(64, 2, 256), id="accumulated"),
+        pytest.param(1, 64, DealtBatch(32, 2, 64), id="alone above the initial batch: two passes"),
+        pytest.param(1, 32, DealtBatch(32, 1, 32), id="alone at the initial batch: one"),
+        pytest.param(3, 64, DealtBatch(22, 1, 66), id="rounded up"),
+        pytest.param(3, 256, DealtBatch(42, 2, 252), id="never above the largest measured batch"),
     ],
 )
 def test_a_batch_is_dealt_to_workers(workers, batch, dealt):

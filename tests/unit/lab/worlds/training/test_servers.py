@@ -8,7 +8,7 @@ import pytest
 
 from lab.jobs.twin_a import KINDS, cluster, draw, settings
 from lab.worlds.training.simulation import Simulation, run
-from shared.jobs.observation import Allocation, ServedSpeed
+from shared.jobs.observation import JobAllocation, ServedSpeed
 from shared.jobs.policies.drf import Drf
 
 RESNET = KINDS["resnet-50"]
@@ -38,7 +38,7 @@ def test_beyond_its_counts_a_model_cannot_run(workers, servers):
 
 def test_where_nobody_chose_each_worker_has_a_server():
     one = simulation()
-    assert one.apply({"a": Allocation(workers=2)}) == ""
+    assert one.apply({"a": JobAllocation(workers=2)}) == ""
     seen = one.observe().jobs[0]
     assert (seen.workers, seen.servers, seen.most_servers) == (2, 2, 20)
     assert isinstance(seen.speed, ServedSpeed)
@@ -47,26 +47,26 @@ def test_where_nobody_chose_each_worker_has_a_server():
 
 def test_workers_and_servers_share_the_places_of_the_nodes():
     one = simulation()
-    assert one.apply({"a": Allocation(workers=2, servers=6)}) == ""
-    assert one.apply({"a": Allocation(workers=2, servers=7)}) == "9 workers and servers, there is room for 8"
+    assert one.apply({"a": JobAllocation(workers=2, servers=6)}) == ""
+    assert one.apply({"a": JobAllocation(workers=2, servers=7)}) == "9 workers and servers, there is room for 8"
     assert one.observe().jobs[0].servers == 6
 
 
 def test_a_job_without_a_server_that_it_needs_is_refused():
-    assert "not measured on 2 with batch 32" in simulation().apply({"a": Allocation(workers=2, servers=0)})
+    assert "not measured on 2 with batch 32" in simulation().apply({"a": JobAllocation(workers=2, servers=0)})
 
 
 def test_other_servers_are_a_change_and_go_into_the_schedule():
     one = simulation()
-    one.apply({"a": Allocation(workers=1, servers=2)})
-    one.apply({"a": Allocation(workers=1, servers=3)})
+    one.apply({"a": JobAllocation(workers=1, servers=2)})
+    one.apply({"a": JobAllocation(workers=1, servers=3)})
     assert [(change.event, change.servers) for change in one.changes] == [("submit", 0), ("start", 2), ("move", 3)]
 
 
 def test_epochs_left_fall_to_none_as_the_work_is_done():
     one = simulation()
     before = one.observe().jobs[0].epochs_left
-    one.apply({"a": Allocation(workers=2, servers=6)})
+    one.apply({"a": JobAllocation(workers=2, servers=6)})
     one.advance(600.0)
     seen = one.observe().jobs
     assert not seen or 0.0 < seen[0].epochs_left < before

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from lab.worlds.training.simulation import Settings, Simulation, run
-from shared.jobs.observation import Allocation
+from lab.worlds.training.simulation import Simulation, SimulationSettings, run
+from shared.jobs.observation import JobAllocation
 from shared.jobs.policies.orders import Fifo
 from tests.training_jobs import make_nodes, training_job
 
 
 def made(*jobs, nodes=None, **settings):
-    return Simulation(jobs, nodes or make_nodes(), Settings(**settings), seed=0)
+    return Simulation(jobs, nodes or make_nodes(), SimulationSettings(**settings), seed=0)
 
 
 def on(node_workers, batch=None):
-    return Allocation(workers=sum(node_workers.values()), placement=node_workers, batch=batch)
+    return JobAllocation(workers=sum(node_workers.values()), placement=node_workers, batch=batch)
 
 
 def needed_s(job, workers, batch):
@@ -67,7 +67,7 @@ def test_a_new_batch_costs_no_restart():
     simulation = made(job)
     simulation.apply({"a": on({"n0": 2}, batch=128)})
     simulation.advance(60.0)
-    simulation.apply({"a": Allocation(workers=2, placement={"n0": 2}, batch=256)})
+    simulation.apply({"a": JobAllocation(workers=2, placement={"n0": 2}, batch=256)})
     assert [change.event for change in simulation.changes] == ["submit", "start", "batch"]
     assert simulation.observe().jobs[0].batch_now == 256
 
@@ -79,11 +79,11 @@ def test_a_new_batch_costs_no_restart():
         pytest.param({"a": on({"n9": 1})}, "no node 'n9'", id="unknown node"),
         pytest.param({"c": on({"n0": 1})}, "c: no such job", id="unknown job"),
         pytest.param({"a": on({"n0": 4, "n1": 4, "n2": 1})}, "it takes 1 to 8", id="above the maximum"),
-        pytest.param({"a": Allocation(workers=2, placement={"n0": 1})}, "but 1 are placed", id="partly placed"),
+        pytest.param({"a": JobAllocation(workers=2, placement={"n0": 1})}, "but 1 are placed", id="partly placed"),
         pytest.param({"a": on({"n0": 3, "n1": -1})}, "fewer than no workers", id="negative"),
         pytest.param({"a": on({"n0": 2}, batch=128)}, "its batch is fixed", id="batch"),
         pytest.param({"a": on({"n0": 4, "n1": 4, "n2": 0}, batch=None)}, "small was not measured", id="unmeasured"),
-        pytest.param({"a": Allocation(workers=8), "b": Allocation(workers=5)}, "no room for 5", id="no room"),
+        pytest.param({"a": JobAllocation(workers=8), "b": JobAllocation(workers=5)}, "no room for 5", id="no room"),
     ],
 )
 def test_a_decision_with_one_fault_is_refused_whole_and_the_last_one_stands(decision, words):
@@ -99,7 +99,7 @@ def test_who_is_not_named_keeps_what_it_has():
     simulation = made(training_job("a"), training_job("b"))
     simulation.apply({"a": on({"n0": 2})})
     assert "node n0" in simulation.apply({"b": on({"n0": 3})})
-    assert simulation.apply({"b": Allocation(workers=6)}) == ""
+    assert simulation.apply({"b": JobAllocation(workers=6)}) == ""
     placed = {job.name: dict(job.placement) for job in simulation.observe().jobs}
     assert placed == {"a": {"n0": 2}, "b": {"n1": 4, "n0": 2}}
 
@@ -108,7 +108,7 @@ def test_no_workers_stop_a_job_at_its_checkpoint():
     simulation = made(training_job("a"))
     simulation.apply({"a": on({"n0": 2})})
     simulation.advance(60.0)
-    simulation.apply({"a": Allocation(workers=0)})
+    simulation.apply({"a": JobAllocation(workers=0)})
     before = simulation.observe().jobs[0]
     simulation.advance(600.0)
     after = simulation.observe().jobs[0]
@@ -184,4 +184,4 @@ def replace_name(name):
 
 def test_a_policy_that_is_never_asked_is_refused():
     with pytest.raises(ValueError, match="asked at rounds"):
-        Simulation([], make_nodes(), replace(Settings(), rounds=False), seed=0)
+        Simulation([], make_nodes(), replace(SimulationSettings(), rounds=False), seed=0)

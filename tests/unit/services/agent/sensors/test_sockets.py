@@ -20,7 +20,7 @@ from services.agent.settings import AgentSettings
 from shared.adapters.peers.client import PeerClient
 from shared.agent import echo as datagrams
 from shared.agent.probing import Probing
-from shared.agent.readings import Reading
+from shared.agent.readings import HostReading
 from shared.agent.target_times import TargetTimes
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError, PeerRejected
@@ -147,7 +147,7 @@ async def test_a_reading_is_told_with_its_age_and_the_answer_says_what_to_probe(
     leader = Leader()
     telling, probes, times = reporter(leader)
     running = asyncio.create_task(telling.run())
-    telling.read(Reading(10.5, cpu_millis=1500, memory_bytes=7, network=0.25, missing=("disk: sda vanished",)))
+    telling.read(HostReading(10.5, cpu_millis=1500, memory_bytes=7, network=0.25, missing=("disk: sda vanished",)))
     async with asyncio.timeout(PATIENCE_S):
         await leader.came.wait()
     await until(lambda: telling.sent == 1)
@@ -169,7 +169,7 @@ async def test_kills_of_readings_that_were_not_told_are_told_once_with_the_next(
     telling, _, _ = reporter(leader)
     record = LeaderRecord(identity="c", incarnation="i", url="http://leader")
     for kills, told, refusal in [(2, 2, "not_leader"), (1, 3, ""), (0, 0, ""), (None, -1, "")]:
-        leader.refusal, reading = refusal, Reading(10.0, oom_kills=kills)
+        leader.refusal, reading = refusal, HostReading(10.0, oom_kills=kills)
         telling.read(reading)
         await telling._tell(record, reading)
         assert leader.heard[-1].readings[0].oom_kills == told
@@ -181,7 +181,7 @@ async def test_a_coordinator_that_takes_no_readings_is_asked_again_later(code: s
     leader = Leader(code)
     telling, _, _ = reporter(leader)
     record = LeaderRecord(identity="c", incarnation="i", url="http://leader")
-    assert await telling._tell(record, Reading(10.0)) == silent_s
+    assert await telling._tell(record, HostReading(10.0)) == silent_s
     assert (telling.sent, telling.failed) == (0, 1)
     await leader.close()
 

@@ -6,9 +6,9 @@ import pytest
 
 from services.cli.jobs.record import _take_up
 from shared.errors import ConfigError
-from shared.jobs.history import Decided, line_of, parse_history
+from shared.jobs.history import DecidedJobs, line_of, parse_history
 
-LINE = line_of(Decided(at=1.0, gpus=4, jobs=()))
+LINE = line_of(DecidedJobs(at=1.0, gpus=4, jobs=()))
 
 
 def test_what_a_killed_recorder_left_of_a_line_is_taken_off(tmp_path):

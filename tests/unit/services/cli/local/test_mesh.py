@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.cli.local.mesh import Mesh, MeshSettings, mesh_specs
-from services.cli.local.supervisor import Child, Spec, Supervisor
+from services.cli.local.mesh import LocalMesh, MeshSettings, mesh_specs
+from services.cli.local.supervisor import Child, ChildSpec, Supervisor
 from services.cli.local.up_run import divide
 from shared.runtime.records.shards import read_shards
 from shared.wire.keys import Keys
@@ -71,11 +71,11 @@ async def asked(folder: Path, status: dict[str, Any], *, shards: int = 1) -> str
     app.router.add_get("/v1/status", answer)
     async with TestServer(app) as server:
         supervisor = Supervisor(folder, measured=False)
-        child = Child(Spec("coordinator-0", "coordinator", ()), folder / "log")
+        child = Child(ChildSpec("coordinator-0", "coordinator", ()), folder / "log")
         child.ready_line = f"ready coordinator coordinator-0 {server.make_url('')}".rstrip("/")
         child.ready.set()
         supervisor.children[child.spec.name] = child
-        mesh = Mesh(settings, supervisor)
+        mesh = LocalMesh(settings, supervisor)
         try:
             return await mesh.schedules()
         finally:

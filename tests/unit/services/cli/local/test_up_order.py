@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from services.cli.local import up_run
-from services.cli.local.mesh import Mesh, MeshSettings
-from services.cli.local.supervisor import Child, Spec, Supervisor
+from services.cli.local.mesh import LocalMesh, MeshSettings
+from services.cli.local.supervisor import Child, ChildSpec, Supervisor
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EtcdBinary
@@ -50,7 +50,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def check_etcd(settings: MeshSettings) -> None:
         found.append(f"check {settings.etcd}")
 
-    def start(self: Supervisor, spec: Spec) -> Child:
+    def start(self: Supervisor, spec: ChildSpec) -> Child:
         found.append(f"{spec.name} at {spec.argv[spec.argv.index('--etcd') + 1]}")
         return Child(spec, self.log_dir)
 
@@ -60,7 +60,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append("services end")
         await close(self)
 
-    async def wait(self: Mesh, **_: Any) -> None:
+    async def wait(self: LocalMesh, **_: Any) -> None:
         found.append(f"wait for those at {self.settings.etcd}")
         raise ConfigError(END)
 
@@ -70,7 +70,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(KubeConfig, "load", load)
     monkeypatch.setattr(Supervisor, "start", start)
     monkeypatch.setattr(Supervisor, "close", closed)
-    monkeypatch.setattr(Mesh, "wait_scheduling", wait)
+    monkeypatch.setattr(LocalMesh, "wait_scheduling", wait)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from services.cli.local import mesh as local_mesh
 from services.cli.local import up_run
-from services.cli.local.mesh import Mesh, MeshSettings, write_tokens
+from services.cli.local.mesh import LocalMesh, MeshSettings, write_tokens
 from services.cli.local.supervisor import Supervisor
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
@@ -24,7 +24,7 @@ def settings_in(folder: Path) -> MeshSettings:
     return MeshSettings(etcd="http://127.0.0.1:1", kubeconfig=folder / "kubeconfig", state_dir=folder, agents=0)
 
 
-class Scripted(Mesh):
+class Scripted(LocalMesh):
     """A mesh whose coordinator says what the test wants."""
 
     says: dict[str, Any]

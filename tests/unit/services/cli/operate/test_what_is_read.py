@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.cli.listing.wanted import Found, Wanted
+from services.cli.listing.wanted import FoundItems, ListQuery
 from services.cli.operate.changes import CHANGES
 from services.cli.operate.decisions import DECISIONS, decision_line
 from services.cli.operate.nodes import NODES, node_lines
@@ -115,11 +115,11 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
         "waiting_s": 12.2, "retry_in_s": 3.5, "plugins": ["NodeResourcesFit"], "nominated_node": "",
     }  # fmt: skip
     counts = {"active": 0, "backoff": 1, "unschedulable": 0, "in_flight": 0}
-    wanted = Wanted(kind=QUEUED_PODS)
-    lines = wanted.text(Found([item], {"counts": counts}), counts_lines)
+    wanted = ListQuery(kind=QUEUED_PODS)
+    lines = wanted.text(FoundItems([item], {"counts": counts}), counts_lines)
     assert lines[0] == "active 0  backoff 1  unschedulable 0  gated 0  being placed 0"
     assert lines[3].split() == ["d", "big", "backoff", "0", "3", "12s", "3.5s", "NodeResourcesFit"]
-    assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
+    assert wanted.text(FoundItems([], {"counts": counts}), counts_lines) == lines[:1]
 
 
 def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once() -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cli.operate.decisions import MAX_EVENT_BYTES, Event, EventParser
+from services.cli.operate.decisions import MAX_EVENT_BYTES, EventParser, StreamEvent
 
 STREAM = b": hello\n\nevent: decision\ndata: {1}\n\nid: 7\ndata: a\r\ndata: b\n\nevent: empty\n\nretry: 5\ndata:x\n\n"
-EVENTS = [Event("decision", "{1}"), Event("message", "a\nb"), Event("message", "x")]
+EVENTS = [StreamEvent("decision", "{1}"), StreamEvent("message", "a\nb"), StreamEvent("message", "x")]
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=6))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.cli.server.contexts import ContextEntry, Contexts
-from services.cli.server.target import Credentials, Direct, Flags, ThroughKubectl, resolve
+from services.cli.server.target import Direct, Flags, ServerCredentials, ThroughKubectl, resolve
 from shared.errors import ConfigError
 
 STORED = Contexts(
@@ -31,22 +31,22 @@ def unread() -> Contexts:
 
 def test_a_flag_wins_over_environment_and_context() -> None:
     target = resolve(Flags(server="http://flag:1/"), ENVIRON, unread)
-    assert target == Direct(("http://flag:1",), Credentials(token_file=Path("/t/env")), "--server")
+    assert target == Direct(("http://flag:1",), ServerCredentials(token_file=Path("/t/env")), "--server")
 
 
 def test_the_environment_wins_over_the_current_context() -> None:
     assert resolve(Flags(), ENVIRON, unread) == Direct(
-        ("http://env:8701",), Credentials(token_file=Path("/t/env")), "CONCLAVE_SERVER"
+        ("http://env:8701",), ServerCredentials(token_file=Path("/t/env")), "CONCLAVE_SERVER"
     )
 
 
 def test_a_named_context_wins_over_the_environment() -> None:
     target = found(Flags(context="dev"), ENVIRON)
-    assert target == Direct(("http://dev:8701",), Credentials(token_file=Path("/t/dev")), "context dev")
+    assert target == Direct(("http://dev:8701",), ServerCredentials(token_file=Path("/t/dev")), "context dev")
 
 
 def test_the_current_context_is_the_last_resort() -> None:
-    assert found(Flags()) == ThroughKubectl("prod-eu", "sched", Credentials(), "context prod")
+    assert found(Flags()) == ThroughKubectl("prod-eu", "sched", ServerCredentials(), "context prod")
 
 
 def test_a_token_file_given_replaces_that_of_the_context() -> None:
@@ -59,21 +59,21 @@ def test_a_context_may_name_several_servers_and_a_certificate() -> None:
     target = found(Flags(context="tls"))
     assert isinstance(target, Direct)
     assert target.urls == ("https://a:1", "https://b:2")
-    assert target.credentials == Credentials(ca=Path("/ca"), cert=Path("/c"), key=Path("/k"))
+    assert target.credentials == ServerCredentials(ca=Path("/ca"), cert=Path("/c"), key=Path("/k"))
 
 
 def test_a_kube_context_is_reached_in_the_namespace_of_the_manifests() -> None:
     assert found(Flags(kube_context="x"), ENVIRON) == ThroughKubectl(
-        "x", "conclave-system", Credentials(), "kube context x"
+        "x", "conclave-system", ServerCredentials(), "kube context x"
     )
 
 
 def test_under_kubectl_the_context_is_kubectls_and_nothing_else_counts() -> None:
     assert found(Flags(context="dev", mesh_namespace="ns"), ENVIRON, kubectl=True) == ThroughKubectl(
-        "dev", "ns", Credentials(), "kube context dev"
+        "dev", "ns", ServerCredentials(), "kube context dev"
     )
     assert found(Flags(), ENVIRON, kubectl=True) == ThroughKubectl(
-        "", "conclave-system", Credentials(), "kubectl's current context"
+        "", "conclave-system", ServerCredentials(), "kubectl's current context"
     )
 
 

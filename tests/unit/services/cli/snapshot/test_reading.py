@@ -14,7 +14,7 @@ from services.cli.explain.offline import answer, answer_from
 from services.cli.snapshot.cluster import SnapshotCluster
 from services.cli.snapshot.reading import document, read_objects
 from shared.errors import ConfigError, KubeRejected
-from shared.kube.cluster_objects import Question
+from shared.kube.cluster_objects import ObjectQuestion
 from shared.kube.pseudonyms import Pseudonyms
 from shared.kube.resources import ObjectList, Resource
 from shared.wire.packed import unpacked
@@ -97,7 +97,7 @@ def test_a_snapshot_is_a_line_of_explain_batch() -> None:
     objects["pods"][0]["spec"].pop("volumes")
     head, _ = document(objects, None, [], hashed=True, at=AT, kubernetes="")
     line = unpacked(encode_snapshot(head), "file", writer="", again="")
-    found = answer(msgspec.json.decode(line, type=Question))
+    found = answer(msgspec.json.decode(line, type=ObjectQuestion))
     assert found == {"id": "snapshot", "bound": [objects["pods"][0]["metadata"]["name"]]}
 
 

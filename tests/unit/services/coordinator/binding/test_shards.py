@@ -14,7 +14,7 @@ from services.coordinator.groups import failures
 from services.coordinator.inspect.explain import explain
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.groups.placing import Attempt, Exploring
 from shared.scheduling.shards import Shards
 from shared.turns import Stop
@@ -24,7 +24,7 @@ from tests.unit.services.coordinator.scene import Scene
 
 TWO = Shards(("0", "1"), 5)
 NODES = {"0": ("n0", "n2"), "1": ("n5", "n6")}
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def scene_of(*, cpu: str = "4", hold: bool = False, settings: CoreSettings | None = None) -> Scene:
@@ -41,7 +41,7 @@ def scene_of(*, cpu: str = "4", hold: bool = False, settings: CoreSettings | Non
 
 
 def add_gang(scene: Scene, members: int, minimum: int) -> None:
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=minimum)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=minimum)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(members):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("2").pod(), group=KEY))

@@ -17,7 +17,7 @@ from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.cluster_events import ObjectChanged, PodUpserted
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 from shared.scheduling.places import Place
 from shared.scheduling.queue import PodQueue
@@ -274,14 +274,14 @@ def test_latency_does_not_count_the_time_for_which_a_pod_was_gated(by: str) -> N
     if by == "queue":
         scene.core.queues.change("small", Queue("small", maximum={"cpu": 100}, namespaces=("default",)))
     else:
-        pod = replace(pod, group=group_key(Source.NATIVE, "default", "later"))
+        pod = replace(pod, group=group_key(GroupSource.NATIVE, "default", "later"))
     scene.add_pod(pod)
     scene.run(until_s=scene.now + 2.0)
     scene.now += 278
     if by == "queue":
         scene.core.queues.change("small", Queue("small", maximum={"cpu": 4000}, namespaces=("default",)))
     else:
-        group = PodGroup(pod.group, Source.NATIVE, "default", "later", gang=True, min_count=1)
+        group = PodGroup(pod.group, GroupSource.NATIVE, "default", "later", gang=True, min_count=1)
         scene.inbox.append(ObjectChanged("podgroups", "default/later", group))
     scene.run(until_s=scene.now + 5.0)
     assert scene.pods["uid-held"].node_name == "n0"

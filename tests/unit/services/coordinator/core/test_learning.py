@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from bench.in_process.meters import OpcodeMeter
 from services.binder.core.core import BinderCore
 from services.binder.core.events import IntentsListed as BinderIntentsListed
-from services.binder.core.state import CoreSettings as BinderSettings
+from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import IntentsListed
 from services.coordinator.core.instructions import EmitEvent, Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.gates import why_untried
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
@@ -30,7 +30,7 @@ from shared.wire.keys import Keys
 from tests.builders import make_node, make_pod
 
 STEPS, NODES = 120, 5
-GROUPS = ["", "", *(group_key(Source.NATIVE, "default", name) for name in ("a", "b"))]
+GROUPS = ["", "", *(group_key(GroupSource.NATIVE, "default", name) for name in ("a", "b"))]
 
 
 def core(term: int) -> Core:
@@ -39,7 +39,7 @@ def core(term: int) -> Core:
 
 
 def binder(term: int) -> BinderCore:
-    return BinderCore(term, BinderSettings(validate=True), Keys())
+    return BinderCore(term, BinderCoreSettings(validate=True), Keys())
 
 
 class Shown:
@@ -160,7 +160,7 @@ def test_a_core_that_has_learned_begins_its_term_as_one_that_is_told_all_then(se
     assert known_to_binder(binds) == known_to_binder(told_binder)
 
 
-KIND = next(kind for kind, source in GROUP_SOURCES.items() if source is Source.NATIVE)
+KIND = next(kind for kind, source in GROUP_SOURCES.items() if source is GroupSource.NATIVE)
 
 
 def queued_gang() -> dict[str, Place]:
@@ -170,7 +170,7 @@ def queued_gang() -> dict[str, Place]:
     members = [replace(make_pod(f"p{number}").cpu("1m").pod(), group=key) for number in range(2)]
     one.learn([PodUpserted(pod) for pod in members], 1.0)
     one.lead(3, 0.0)
-    gang = PodGroup(key=key, source=Source.NATIVE, namespace="default", name="b", gang=True, min_count=2)
+    gang = PodGroup(key=key, source=GroupSource.NATIVE, namespace="default", name="b", gang=True, min_count=2)
     one.handle([ObjectChanged(KIND, "default/b", gang)], 1.5)
     one.learn([PodUpserted(make_pod("x").cpu("1m").on("n0").pod())], 2.0)
     one.handle([IntentsListed(()), *ALL_LISTED], 3.0)
@@ -251,7 +251,7 @@ def takeover(count: int, *, learned: bool) -> int:
     events: list[Any] = [NodeUpserted(make_node(f"n{number}").node()) for number in range(NODES)]
     events += [PodUpserted(pod) for pod in crowd(count)]
     decides = Core(term=0, scheduler_name="conclave", policy="kube-default", rng=Random(1))
-    binds = BinderCore(0, BinderSettings(), Keys())
+    binds = BinderCore(0, BinderCoreSettings(), Keys())
     if learned:
         decides.learn(events, 0.0)
         binds.learn(events, 0.0)

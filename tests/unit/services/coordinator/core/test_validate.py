@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from services.coordinator.core.core import Core
-from services.coordinator.core.state import NEVER, CoreSettings, Gated
+from services.coordinator.core.state import NEVER, CoreSettings, GatedPod
 from shared.errors import InvalidState
 from shared.model.pod import Pod
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
@@ -50,7 +50,7 @@ def hold_what_is_parked(core: Core) -> None:
 
 
 def gate_what_is_parked(core: Core) -> None:
-    core.state.gated["uid-parked"] = Gated(core.state.queue.entries["uid-parked"].pod, 0.0, 1)
+    core.state.gated["uid-parked"] = GatedPod(core.state.queue.entries["uid-parked"].pod, 0.0, 1)
 
 
 def assume_without_a_plan(core: Core) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from services.coordinator.core.instructions import SendOffer
-from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.state import CoordinatorState, CoreSettings
 from services.coordinator.cycle import cycle as rounds
 from services.coordinator.cycle.assign import PlainSeats, RejudgedSeats
 from services.coordinator.cycle.candidates import Candidates
@@ -31,14 +31,14 @@ SPREAD = {
 }  # fmt: skip
 
 
-def state_with(*nodes: str, seed: int = 0) -> State:
-    state = State(7, "conclave", "kube-default", CoreSettings(), Random(seed))
+def state_with(*nodes: str, seed: int = 0) -> CoordinatorState:
+    state = CoordinatorState(7, "conclave", "kube-default", CoreSettings(), Random(seed))
     for name in nodes:
         state.cache.upsert_node(make_node(name).node())
     return state
 
 
-def answers(state: State, *items: tuple[str, int, bool], cut: bool = False) -> AgentAnswers:
+def answers(state: CoordinatorState, *items: tuple[str, int, bool], cut: bool = False) -> AgentAnswers:
     table = state.cache.table
     return AgentAnswers(
         [Answer(1, table.row_of[n], ok, score, int(table.generation[table.row_of[n]]), 1) for n, score, ok in items],
@@ -51,7 +51,7 @@ def units(count: int, cpu: str = "1") -> list[Unit]:
     return [Unit(number, make_pod(f"p{number}").cpu(cpu).pod(), 0.0) for number in range(1, count + 1)]
 
 
-def place(state: State, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:
+def place(state: CoordinatorState, wanted: list[Unit], *lists: AgentAnswers) -> tuple[list[str], list[int], bool]:
     seats = PlainSeats(state, ConflictTracker(state), wanted[0].pod.pod_class, lists)
     left = [unit.number for unit in wanted if not seats.take(unit)]
     return [choice.node for choice in seats.choices()], left, seats.dry

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from services.coordinator.core.state import CoreSettings, State
+from services.coordinator.core.state import CoordinatorState, CoreSettings
 from services.coordinator.cycle import constraints
 from shared.model.cluster_objects import Workload
 from shared.model.labels import selector_of_labels
@@ -19,10 +19,10 @@ from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster, s
 from tests.unit.shared.scheduling.test_rules_against_naive import asked, state_of, to_pod
 
 
-def started(seed: int) -> tuple[State, list[Pod], list[str]]:
+def started(seed: int) -> tuple[CoordinatorState, list[Pod], list[str]]:
     """A cluster, pods that wait, and names of nodes."""
     nodes, pods, raw = some_cluster(seed)
-    state = State(7, "conclave", "kube-default", CoreSettings(), Random(seed))
+    state = CoordinatorState(7, "conclave", "kube-default", CoreSettings(), Random(seed))
     state.cluster.namespaces.update(SPACES)
     known = state_of(nodes, pods)
     for node in known.table.nodes:
@@ -35,7 +35,7 @@ def started(seed: int) -> tuple[State, list[Pod], list[str]]:
     return state, [asked(raw), *more], [node["metadata"]["name"] for node in nodes]
 
 
-def event(state: State, rng: Random, nodes: list[str], number: int) -> None:
+def event(state: CoordinatorState, rng: Random, nodes: list[str], number: int) -> None:
     """Something happens."""
     cluster, kind = state.cluster, rng.randrange(6)
     standing = sorted(cluster.cache.accounts)

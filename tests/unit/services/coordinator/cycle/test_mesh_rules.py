@@ -174,11 +174,11 @@ def test_a_claim_that_does_not_exist_parks_the_pod_and_its_coming_wakes_it() -> 
     assert [uid for uid, _ in scene.bindings] == ["uid-b"]
     (patch,) = scene.of(PatchCondition)
     assert patch.message.startswith('0/3 nodes are available: persistentvolumeclaim "data" not found.')
-    from shared.model.cluster_objects import Claim, PersistentVolume
+    from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 
     volume = PersistentVolume("pv", claim=("default/data", ""))
     scene.inbox.append(ObjectChanged("persistentvolumes", "pv", volume))
-    claim = Claim("default/data", volume_name="pv", bind_completed=True)
+    claim = VolumeClaim("default/data", volume_name="pv", bind_completed=True)
     scene.inbox.append(ObjectChanged("persistentvolumeclaims", "default/data", claim))
     scene.run(until_s=15)
     assert [uid for uid, _ in scene.bindings] == ["uid-b", "uid-a"]

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
-from services.coordinator.groups.failures import Examination, Outlook
+from services.coordinator.groups.failures import Examination, GroupOutlook
 from shared.model.cluster_events import ObjectChanged
 from shared.model.labels import selector_of_labels
-from shared.model.pod_group import Broken, PodGroup, Source, Topology, group_key
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks, group_key
 from shared.model.relations import Relations, SpreadConstraint
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW
-from shared.scheduling.pod_groups import ON_THEIR_WAY, PodGroups, Standing
+from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupStanding, PodGroups
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def scene_with(nodes: int = 4, cpu: str = "4") -> Scene:
@@ -34,7 +34,7 @@ def scene_with(nodes: int = 4, cpu: str = "4") -> Scene:
 
 
 def tell_group(scene: Scene, minimum: int = 3, **changes: object) -> None:
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=minimum)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=minimum)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", replace(group, **changes)))
 
 
@@ -159,7 +159,7 @@ def test_members_of_unequal_size_are_placed_though_the_agents_order_fails() -> N
 def test_ablation_where_agents_alone_choose_unequal_members_are_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = Examination.go_on
 
-    def found(examination: Examination, work: int) -> Outlook | None:
+    def found(examination: Examination, work: int) -> GroupOutlook | None:
         outlook = go_on(examination, work)
         return outlook and dataclasses.replace(outlook, nodes={})
 
@@ -186,7 +186,7 @@ def test_all_members_go_to_one_rack_and_late_ones_follow() -> None:
     scene.run()
     scene.add_pod(make_pod("blocker").cpu("4").pod())
     scene.run(batch=100)
-    tell_group(scene, 3, topology=Topology("rack"))
+    tell_group(scene, 3, topology=GroupTopology("rack"))
     add_members(scene, 3)
     scene.run(batch=100, until_s=1.0)
     racks = {int(node[1:]) // 2 for uid, node in scene.bindings if uid != "uid-blocker"}
@@ -205,11 +205,11 @@ def test_a_gang_that_no_rack_holds_waits() -> None:
     for number in range(4):
         scene.add_node(make_node(f"n{number}").label(rack=f"r{number}").allocatable(cpu="4").node())
     scene.begin()
-    tell_group(scene, 3, topology=Topology("rack"))
+    tell_group(scene, 3, topology=GroupTopology("rack"))
     add_members(scene, 3)
     scene.run(batch=100, until_s=30.0)
     assert scene.bindings == []
-    tell_group(scene, 3, topology=Topology("rack", required=False))
+    tell_group(scene, 3, topology=GroupTopology("rack", required=False))
     scene.run(batch=100, until_s=30.0)
     assert len(scene.bindings) == 3
 
@@ -247,7 +247,7 @@ def test_a_broken_gang_keeps_what_runs_and_tries_the_rest_with_it_counted() -> N
 def test_a_broken_gang_is_evicted_after_its_time_where_it_says_so() -> None:
     scene = scene_with(nodes=1)
     scene.hold_plans = True
-    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=20.0)
+    tell_group(scene, 2, broken=WhenGangBreaks.EVICT, timeout_s=20.0)
     add_members(scene, 2)
     scene.run(batch=100)
     refused(scene, "uid-m1")
@@ -262,7 +262,7 @@ def test_a_broken_gang_is_evicted_after_its_time_where_it_says_so() -> None:
 
 def test_a_gang_whose_members_finish_one_by_one_is_not_broken() -> None:
     scene = scene_with()
-    tell_group(scene, 3, broken=Broken.EVICT, timeout_s=5.0)
+    tell_group(scene, 3, broken=WhenGangBreaks.EVICT, timeout_s=5.0)
     add_members(scene, 3)
     scene.run(batch=100)
     for name in ("m0", "m1"):
@@ -295,9 +295,9 @@ def test_nobody_joins_a_gang_whose_plan_is_not_answered() -> None:
 def test_ablation_a_member_that_joins_those_on_their_way_is_bound_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     standing = PodGroups.standing
 
-    def hasty(self: PodGroups, key: str) -> tuple[Standing, str]:
+    def hasty(self: PodGroups, key: str) -> tuple[GroupStanding, str]:
         found = standing(self, key)
-        return (Standing.ALONE, "") if found[1] == ON_THEIR_WAY else found
+        return (GroupStanding.ALONE, "") if found[1] == ON_THEIR_WAY else found
 
     monkeypatch.setattr(PodGroups, "standing", hasty)
     scene = scene_with()
@@ -342,9 +342,9 @@ def test_a_gang_of_many_is_in_one_cycle() -> None:
 def test_gangs_that_race_for_room_never_leave_a_part() -> None:
     """Interleaved arrivals of four gangs with room for two: two run whole, two wait whole."""
     scene = scene_with(nodes=4, cpu="4")
-    keys = [group_key(Source.NATIVE, "default", f"g{number}") for number in range(4)]
+    keys = [group_key(GroupSource.NATIVE, "default", f"g{number}") for number in range(4)]
     for number, key in enumerate(keys):
-        group = PodGroup(key, Source.NATIVE, "default", f"g{number}", gang=True, min_count=4)
+        group = PodGroup(key, GroupSource.NATIVE, "default", f"g{number}", gang=True, min_count=4)
         scene.inbox.append(ObjectChanged("podgroups", f"default/g{number}", group))
     for member in range(4):
         for number, key in enumerate(keys):

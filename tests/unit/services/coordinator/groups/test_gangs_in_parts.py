@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition, SendOffer
 from services.coordinator.core.state import CoreSettings
-from shared.model.pod_group import Topology
+from shared.model.pod_group import GroupTopology
 from shared.scheduling.groups.quorum import TOO_FEW
 from shared.turns import Tick
 from tests.builders import make_node, make_pod
@@ -226,7 +226,7 @@ def test_agents_are_given_time_for_as_many_slots_as_they_are_asked_for() -> None
 def test_copies_that_differ_in_labels_are_one_class_within_their_domain() -> None:
     """Members of an Indexed Job differ in their index: each would be asked about by itself."""
     scene = scene_in_parts(units=100)
-    tell_group(scene, SIX, topology=Topology("rack"))
+    tell_group(scene, SIX, topology=GroupTopology("rack"))
     for number in range(SIX):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("1").pod(), group=KEY, labels={"index": str(number)}))
     scene.run(batch=100)

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
 RACK = "rack"
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def scene_with(racks: int) -> Scene:
@@ -35,7 +35,7 @@ def member(name: str, group: str = KEY) -> Pod:
 
 def tell_group(scene: Scene, key: str, minimum: int) -> None:
     name = key.rsplit("/", 1)[1]
-    group = PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=minimum)
+    group = PodGroup(key, GroupSource.NATIVE, "default", name, gang=True, min_count=minimum)
     scene.inbox.append(ObjectChanged("podgroups", f"default/{name}", group))
 
 
@@ -52,7 +52,7 @@ def test_a_gang_of_more_members_than_domains_is_placed_evenly_in_one_plan() -> N
 
 def test_two_gangs_of_one_selector_are_both_placed() -> None:
     """What is on its way of the other gang is not counted on."""
-    scene, other = scene_with(racks=3), group_key(Source.NATIVE, "default", "other")
+    scene, other = scene_with(racks=3), group_key(GroupSource.NATIVE, "default", "other")
     for key in (KEY, other):
         tell_group(scene, key, 4)
     for number in range(4):

@@ -6,7 +6,7 @@ from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import Broken
+from shared.model.pod_group import WhenGangBreaks
 from shared.model.queue import Queue
 from shared.scheduling.places import Place
 from shared.wire.messages import EvictionReason
@@ -42,10 +42,10 @@ def break_gang(scene: Scene, alive: str, gone: str) -> None:
 
 def test_a_timeout_that_is_shortened_holds_at_once() -> None:
     scene = scene_with(nodes=1)
-    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=3600.0)
+    tell_group(scene, 2, broken=WhenGangBreaks.EVICT, timeout_s=3600.0)
     add_members(scene, 2)
     break_gang(scene, "m0", "m1")
-    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=10.0)
+    tell_group(scene, 2, broken=WhenGangBreaks.EVICT, timeout_s=10.0)
     scene.run(until_s=15.0)
     assert scene.evicted == ["uid-m0"]
 
@@ -125,7 +125,7 @@ def test_queues_that_go_and_come_again_know_how_large_the_cluster_is() -> None:
 
 def test_nobody_is_evicted_while_scheduling_is_paused_and_the_time_begins_anew() -> None:
     scene = scene_with(nodes=1)
-    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=10.0)
+    tell_group(scene, 2, broken=WhenGangBreaks.EVICT, timeout_s=10.0)
     add_members(scene, 2)
     break_gang(scene, "m0", "m1")
     scene.inbox.append(ControlSeen(Paused(by="operator:anna", reason="works", since="2026-11-22T02:00:00.000Z")))
@@ -140,7 +140,7 @@ def test_nobody_is_evicted_while_scheduling_is_paused_and_the_time_begins_anew()
 
 def test_members_of_a_broken_gang_are_told_why_they_leave() -> None:
     scene = scene_with(nodes=1)
-    tell_group(scene, 2, broken=Broken.EVICT, timeout_s=10.0)
+    tell_group(scene, 2, broken=WhenGangBreaks.EVICT, timeout_s=10.0)
     add_members(scene, 2)
     break_gang(scene, "m0", "m1")
     scene.run(batch=100, until_s=15.0)

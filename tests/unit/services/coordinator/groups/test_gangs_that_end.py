@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import Broken, PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup, WhenGangBreaks
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, change_group, gang, place, scene_with, told
@@ -156,7 +156,7 @@ def test_a_replacement_goes_though_those_that_have_succeeded_were_deleted(phases
 
 
 def test_a_gang_whose_members_are_deleted_as_they_succeed_is_not_broken() -> None:
-    scene, _ = deleted(4, "Succeeded", "Succeeded", broken=Broken.EVICT)
+    scene, _ = deleted(4, "Succeeded", "Succeeded", broken=WhenGangBreaks.EVICT)
     scene.run(batch=100, until_s=3 * TIMEOUT_S)
     assert not scene.evicted
 
@@ -179,7 +179,7 @@ def test_members_that_have_succeeded_stand_for_nobody_who_is_there() -> None:
 
 
 def test_a_gang_that_goes_without_a_member_that_failed_for_good_is_not_broken() -> None:
-    scene, key = ended(4, "Failed", broken=Broken.EVICT)
+    scene, key = ended(4, "Failed", broken=WhenGangBreaks.EVICT)
     scene.run(batch=100, until_s=TIMEOUT_S + 5)
     assert len(scene.evicted) == 3, "nobody came for so long"
     replacement(scene, key, "a0", "a1", "a2")
@@ -223,7 +223,7 @@ def test_what_is_known_of_members_that_are_gone_goes_with_their_group() -> None:
 def test_a_job_counts_those_that_have_succeeded_once_by_its_own_status() -> None:
     """Its minimum is what may still run: of four, two have succeeded, and one of the other two is gone."""
     scene, key = ended(4, "Succeeded", "Succeeded")
-    group = PodGroup(key, Source.JOB, "default", "g", gang=True, min_count=2)
+    group = PodGroup(key, GroupSource.JOB, "default", "g", gang=True, min_count=2)
     scene.core.state.cluster.pod_groups[key] = group
     assert not scene.core.state.groups.broken(key)
     scene.delete_pod("uid-g-3")

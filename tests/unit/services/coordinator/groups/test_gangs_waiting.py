@@ -8,7 +8,7 @@ from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import KEY, add_members, place_of, scene_with, tell_group
@@ -42,10 +42,10 @@ def test_a_gang_sleeps_until_room_for_all_that_it_lacks_has_come_free() -> None:
 def test_the_smaller_of_two_gangs_goes_where_the_larger_does_not_fit() -> None:
     scene = scene_with(nodes=4, cpu="4")
     fill(scene, 8)
-    other = group_key(Source.NATIVE, "default", "small")
+    other = group_key(GroupSource.NATIVE, "default", "small")
     tell_group(scene, 4)
     add_members(scene, 4)
-    small = PodGroup(other, Source.NATIVE, "default", "small", gang=True, min_count=2)
+    small = PodGroup(other, GroupSource.NATIVE, "default", "small", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups", "default/small", small))
     for number in range(2):
         scene.add_pod(replace(make_pod(f"s{number}").cpu("2").pod(), group=other))
@@ -198,8 +198,8 @@ def test_ablation_without_it_the_gang_starves() -> None:
 
 def test_nodes_are_not_kept_for_long_where_nobody_ends_and_others_have_their_turn() -> None:
     scene = busy()
-    other = group_key(Source.NATIVE, "default", "other")
-    group = PodGroup(other, Source.NATIVE, "default", "other", gang=True, min_count=2)
+    other = group_key(GroupSource.NATIVE, "default", "other")
+    group = PodGroup(other, GroupSource.NATIVE, "default", "other", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups", "default/other", group))
     for number in range(2):
         scene.add_pod(replace(make_pod(f"o{number}").cpu("2").pod(), group=other))
@@ -277,8 +277,8 @@ def test_a_kept_node_that_is_closed_is_given_up() -> None:
 
 def test_a_gang_whose_patience_is_over_wakes_nobody_while_nodes_are_kept_for_another() -> None:
     scene = busy(5.0)
-    key = group_key(Source.NATIVE, "default", "second")
-    group = PodGroup(key, Source.NATIVE, "default", "second", gang=True, min_count=4)
+    key = group_key(GroupSource.NATIVE, "default", "second")
+    group = PodGroup(key, GroupSource.NATIVE, "default", "second", gang=True, min_count=4)
     scene.inbox.append(ObjectChanged("podgroups", "default/second", group))
     for number in range(4):
         scene.add_pod(replace(make_pod(f"s{number}").cpu("2").pod(), group=key))

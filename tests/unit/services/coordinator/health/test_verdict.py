@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from services.cli.app import conclave
 from services.coordinator.core.events import ControlSeen, PointerSeen
-from services.coordinator.health.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
+from services.coordinator.health.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, HealthHistory
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import (
@@ -27,8 +27,8 @@ from services.coordinator.health.verdict import (
     RUNBOOKS,
     SETTLING_S,
     Health,
-    Signals,
-    Verdicts,
+    HealthSignals,
+    HealthVerdicts,
 )
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.settings import CoordinatorSettings
@@ -37,7 +37,7 @@ from shared.wire.records import Paused, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
-WELL = Signals(agents=2, nodes=3)
+WELL = HealthSignals(agents=2, nodes=3)
 ILL: dict[str, tuple[dict[str, Any], str]] = {
     "leader_late": ({"turn_longest_s": 2.5}, DEGRADED),
     "events_behind": ({"events_waited_s": 11.0, "events_waiting": 9}, BAD),
@@ -57,22 +57,22 @@ ILL: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def lasting(seen: Signals, verdicts: Verdicts | None = None) -> Health:
+def lasting(seen: HealthSignals, verdicts: HealthVerdicts | None = None) -> Health:
     """The verdict once this has been so for a minute."""
-    verdicts = verdicts or Verdicts()
+    verdicts = verdicts or HealthVerdicts()
     verdicts.judge(dataclasses.replace(seen, at=100.0), "t0")
     return verdicts.judge(dataclasses.replace(seen, at=160.0), "t60")
 
 
 def test_a_leader_without_findings_is_well() -> None:
-    health = Verdicts().judge(WELL, "t0")
+    health = HealthVerdicts().judge(WELL, "t0")
     assert (health.verdict, health.findings) == (OK, [])
 
 
 @pytest.mark.parametrize("code", ILL)
 def test_what_is_wrong_is_a_finding_with_value_threshold_and_remedy(code: str) -> None:
     fields, severity = ILL[code]
-    health = lasting(Signals(**{"agents": 2, "nodes": 3} | fields))
+    health = lasting(HealthSignals(**{"agents": 2, "nodes": 3} | fields))
     (finding,) = health.findings
     assert (finding.code, finding.severity, health.verdict) == (code, severity, severity)
     assert finding.value > finding.threshold
@@ -99,7 +99,7 @@ def test_every_rule_is_tried_here_and_has_an_alert() -> None:
 
 
 def test_a_finding_keeps_its_beginning_until_it_goes() -> None:
-    verdicts, late = Verdicts(), Signals(agents=2, turn_longest_s=3.0)
+    verdicts, late = HealthVerdicts(), HealthSignals(agents=2, turn_longest_s=3.0)
     verdicts.judge(late, "t0")
     health = verdicts.judge(late, "t1")
     assert (health.since, health.findings[0].since) == ("t0", "t0")
@@ -109,19 +109,19 @@ def test_a_finding_keeps_its_beginning_until_it_goes() -> None:
 
 
 def test_the_worst_finding_is_the_verdict_and_comes_first() -> None:
-    health = lasting(Signals(agents=2, suspects=["a0"], unbound_shards=["0"]))
+    health = lasting(HealthSignals(agents=2, suspects=["a0"], unbound_shards=["0"]))
     assert (health.verdict, [f.code for f in health.findings]) == (BAD, ["no_binder", "agents_suspected"])
 
 
 def test_all_agents_suspected_is_bad() -> None:
-    assert lasting(Signals(agents=2, suspects=["a0", "a1"])).verdict == BAD
+    assert lasting(HealthSignals(agents=2, suspects=["a0", "a1"])).verdict == BAD
 
 
 def test_a_pause_that_nobody_feels_is_no_finding() -> None:
     for seen in (
-        Signals(agents=2, turn_longest_s=0.4), Signals(agents=2, turn_longest_s=1.9),
-        Signals(agents=2, events_waited_s=1.9), Signals(agents=2, etcd_renewal_s=0.6),
-        Signals(agents=2, writes_queued=9, writes_oldest_s=8.0),
+        HealthSignals(agents=2, turn_longest_s=0.4), HealthSignals(agents=2, turn_longest_s=1.9),
+        HealthSignals(agents=2, events_waited_s=1.9), HealthSignals(agents=2, etcd_renewal_s=0.6),
+        HealthSignals(agents=2, writes_queued=9, writes_oldest_s=8.0),
     ):  # fmt: skip
         assert lasting(seen).verdict == OK, seen
 
@@ -129,21 +129,21 @@ def test_a_pause_that_nobody_feels_is_no_finding() -> None:
 @pytest.mark.parametrize("code", ["leader_late", "events_behind", "plans_waiting", "agents_suspected", "nodes_unowned"])
 def test_what_a_take_over_brings_is_expected_for_a_while_and_told_where_it_stays(code: str) -> None:
     fields = {"events_behind": {"events_waited_s": 3.0}}.get(code, ILL[code][0])
-    taken_over = Signals(**{"agents": 2, "nodes": 3, "led_s": SETTLING_S / 2} | fields)
-    verdicts = Verdicts()
+    taken_over = HealthSignals(**{"agents": 2, "nodes": 3, "led_s": SETTLING_S / 2} | fields)
+    verdicts = HealthVerdicts()
     assert lasting(taken_over, verdicts).findings == []
     later = lasting(dataclasses.replace(taken_over, led_s=SETTLING_S + 1), verdicts)
     assert [(finding.code, finding.severity) for finding in later.findings] == [(code, DEGRADED)]
 
 
 def test_a_take_over_excuses_no_outage() -> None:
-    seen = Signals(agents=2, nodes=3, led_s=1.0, turn_longest_s=30.0, suspects=["a0", "a1"], etcd_refuses="full")
+    seen = HealthSignals(agents=2, nodes=3, led_s=1.0, turn_longest_s=30.0, suspects=["a0", "a1"], etcd_refuses="full")
     assert {finding.code for finding in lasting(seen).findings} == {"leader_late", "agents_suspected", "etcd_full"}
 
 
 @pytest.mark.parametrize("code", ["no_binder", "no_agents", "agents_suspected", "nodes_unowned"])
 def test_another_ones_failover_is_told_where_it_lasts(code: str) -> None:
-    seen, verdicts = Signals(**{"agents": 2, "nodes": 3} | ILL[code][0]), Verdicts()
+    seen, verdicts = HealthSignals(**{"agents": 2, "nodes": 3} | ILL[code][0]), HealthVerdicts()
 
     def codes(at: float, **fields: Any) -> list[str]:
         now = dataclasses.replace(seen, at=at, **fields)
@@ -259,7 +259,9 @@ def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_
 @pytest.mark.parametrize("url", ["", "https://wiki/conclave/runbooks", "http://[fd00::7]:8701/ui/runbooks.html"])
 def test_findings_lead_to_the_runbooks_of_the_setting(url: str) -> None:
     settings = CoordinatorSettings(runbooks_url=url)
-    found = lasting(Signals(agents=2, nodes=3, paused_by="ann"), Verdicts(settings.runbooks_url or RUNBOOKS)).findings
+    found = lasting(
+        HealthSignals(agents=2, nodes=3, paused_by="ann"), HealthVerdicts(settings.runbooks_url or RUNBOOKS)
+    ).findings
     assert [one.runbook for one in found] == [f"{url or '/ui/runbooks.html'}#conclaveschedulingpaused"]
 
 
@@ -316,7 +318,7 @@ def test_the_pulse_tells_the_longest_turn_of_a_minute_and_forgets_it_then() -> N
 
 
 def test_history_keeps_an_hour_in_fixed_memory() -> None:
-    history = History()
+    history = HealthHistory()
     for step in range(STEPS + 50):
         at = 1000.0 + STEP_S * step
         assert history.due(at)
@@ -335,7 +337,7 @@ def test_history_keeps_an_hour_in_fixed_memory() -> None:
 
 
 def test_the_first_step_knows_levels_and_no_rates_and_none_is_due_before_its_time() -> None:
-    history = History()
+    history = HealthHistory()
     history.took(1000.0, dict.fromkeys(COUNTED, 5.0), {"nodes": 3.0}, {})
     assert history.series()["bound_per_s"] == [None]
     assert history.series()["nodes"] == [3.0]

@@ -18,7 +18,7 @@ from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 from shared.ports import Put
 from shared.runtime.http import admin
@@ -35,7 +35,7 @@ TOKENS = {role: f"{role}-token-0123456789" for role in ("viewer", "operator", "a
 
 
 GROUP = PodGroup(
-    group_key(Source.NATIVE, "default", "train"), Source.NATIVE, "default", "train", gang=True, min_count=2
+    group_key(GroupSource.NATIVE, "default", "train"), GroupSource.NATIVE, "default", "train", gang=True, min_count=2
 )
 
 

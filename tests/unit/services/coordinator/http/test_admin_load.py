@@ -13,16 +13,16 @@ import pytest
 
 from services.coordinator.http import opening
 from shared.runtime.http import admin, caching
-from shared.runtime.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answers
+from shared.runtime.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, CachedAnswers
 from shared.runtime.http.callers import Role
 from shared.runtime.http.limits import INTERVAL_S, READS_WHILE_LATE, TARGET_S, Buckets, Lag, LoopLag, Rate
-from shared.runtime.http.routes import Answer, Because, Route
+from shared.runtime.http.routes import Because, Route, RouteAnswer
 from tests.loop_clock import LoopClock
 from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.http.api_world import api_world
 
 
-class Count(Answer, frozen=True, kw_only=True):
+class Count(RouteAnswer, frozen=True, kw_only=True):
     number: int
 
 
@@ -102,7 +102,7 @@ async def test_a_change_is_seen_by_the_next_read_also_while_an_older_one_is_unde
 
 async def test_without_forgetting_a_change_would_not_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ablation of the test above."""
-    monkeypatch.setattr(caching.Answers, "forget", lambda *_: None)
+    monkeypatch.setattr(caching.CachedAnswers, "forget", lambda *_: None)
     counting = Counting()
     async with api_world(tmp_path, routes=counting.routes()) as world:
         await world.ask("GET", "/v1/kept")
@@ -146,12 +146,12 @@ async def bytes_of(text: bytes) -> bytes:
     return text
 
 
-def told(kept: caching.Kept | None) -> bytes | None:
+def told(kept: caching.CachedAnswer | None) -> bytes | None:
     return kept.answer if kept is not None else None
 
 
 async def test_what_is_kept_is_bounded_in_number_size_age_and_term() -> None:
-    answers = Answers()
+    answers = CachedAnswers()
     for number in range(MOST_KEPT + 1):
         await answers.made(str(number), 0.0, term=1, make=lambda: bytes_of(b"x"))
     assert answers.fresh("0", 0.0, fresh_s=1.0, term=1) is None
@@ -163,7 +163,7 @@ async def test_what_is_kept_is_bounded_in_number_size_age_and_term() -> None:
 
 
 async def test_nothing_is_kept_until_the_leader_has_heard_of_a_change() -> None:
-    answers = Answers()
+    answers = CachedAnswers()
     answers.forget(10.0)
     await answers.made("a", 10.5, term=1, make=lambda: bytes_of(b"old"))
     assert answers.fresh("a", 10.5, fresh_s=9.0, term=1) is None
@@ -172,7 +172,7 @@ async def test_nothing_is_kept_until_the_leader_has_heard_of_a_change() -> None:
 
 
 async def test_an_error_is_told_to_all_who_wait_and_not_kept() -> None:
-    answers, gate, made = Answers(), asyncio.Event(), []
+    answers, gate, made = CachedAnswers(), asyncio.Event(), []
 
     async def make() -> bytes:
         made.append(1)
@@ -189,7 +189,7 @@ async def test_an_error_is_told_to_all_who_wait_and_not_kept() -> None:
 
 
 async def test_who_waited_for_a_caller_that_went_makes_the_answer_itself() -> None:
-    answers, never = Answers(), asyncio.Event()
+    answers, never = CachedAnswers(), asyncio.Event()
 
     async def hang() -> bytes:
         await never.wait()

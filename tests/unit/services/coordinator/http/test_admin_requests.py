@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from services.coordinator.http.routes import queue
 from services.coordinator.http.table import ROUTES
 from shared.errors import StoreUnknown
-from shared.ports import Delete
+from shared.ports import DeleteKey
 from shared.runtime.http import admin
 from shared.runtime.http.callers import Caller, Role
 from shared.runtime.http.limits import (
@@ -24,11 +24,11 @@ from shared.runtime.http.limits import (
     READS,
     WRITES,
     Buckets,
-    Places,
     Rate,
+    RequestLimit,
 )
 from shared.runtime.http.pages import PageQuery, page
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.http.routes import Ask, Because, Route
 from shared.runtime.records.admin import read_audit
 from shared.runtime.records.control import read_control
@@ -169,7 +169,7 @@ def test_a_page_after_an_item_that_is_gone_goes_on_behind_it() -> None:
     first, token = page(["a", "b", "c", "d"], PageQuery(limit=2), str)
     second, end = page(["a", "c", "d", "e"], PageQuery(limit=3, continue_=token), str)
     assert (first, second, end) == (["a", "b"], ["c", "d", "e"], "")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         page([1], PageQuery(continue_=token), int)
 
 
@@ -234,7 +234,7 @@ async def test_without_the_record_first_the_change_would_be_made(
 async def test_a_change_that_waited_for_a_leader_of_an_earlier_term_is_not_made(world: ApiWorld) -> None:
     """A coordinator was stopped (SIGSTOP, a frozen machine) with a request on its socket; minutes later it went on and,
     before it noticed that somebody else leads, paused the mesh for a caller who had given up long ago."""
-    await world.store.txn([], [Delete(KEYS.coordinator_leader)])
+    await world.store.txn([], [DeleteKey(KEYS.coordinator_leader)])
     await world.put(KEYS.coordinator_leader, b"{}")
     for method, path, body in (
         ("POST", "/v1/scheduling/pause", {}),
@@ -301,7 +301,7 @@ def test_what_takes_the_leader_long_is_asked_less_often() -> None:
 
 
 def test_places_are_bounded() -> None:
-    places = Places(3, of_one=2)
+    places = RequestLimit(3, of_one=2)
     assert [places.enter("ann") for _ in range(3)] == [True, True, False]
     assert [places.enter("ben") for _ in range(2)] == [True, False]
     places.leave("ann")

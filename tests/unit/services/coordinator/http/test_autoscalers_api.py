@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shared.ports import Delete, Put, Store
+from shared.ports import DeleteKey, Put, Store
 from shared.wire.records import AutoscaleRecord
 from tests.unit.services.autoscaler.scaler_world import KEY, World, spec_of
 from tests.unit.services.coordinator.http.api_world import SCALED, ApiWorld, api_world
@@ -94,7 +94,7 @@ async def test_a_go_that_is_void_and_a_foreign_writer_are_told(tmp_path: Path) -
 
 async def test_an_object_nobody_decided_upon_is_unknown_and_none_is_an_empty_list(tmp_path: Path) -> None:
     async with api_world(tmp_path) as world:
-        await world.store.txn([], [Delete(put.key) for put in SCALED])
+        await world.store.txn([], [DeleteKey(put.key) for put in SCALED])
         assert (await world.ask("GET", "/v1/autoscalers")).json["items"] == []
         refused = await world.ask("GET", "/v1/autoscalers/shop/graph")
         assert (refused.status, refused.code) == (404, "autoscaler_unknown")

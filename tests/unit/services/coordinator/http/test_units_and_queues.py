@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.model.pod_group import Source, group_key
+from shared.model.pod_group import GroupSource, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from tests.builders import make_pod
 from tests.unit.services.coordinator.http.api_world import GROUP, ApiWorld, api_world
@@ -20,7 +20,7 @@ async def world(tmp_path: Path) -> Any:
         core = world.admin.core
         assert core is not None
         for number in range(4):
-            key = group_key(Source.NATIVE, "batch", f"g{number}")
+            key = group_key(GroupSource.NATIVE, "batch", f"g{number}")
             core.state.cluster.pod_groups[key] = replace(
                 GROUP, key=key, namespace="batch", name=f"g{number}", labels={"tier": "a" if number % 2 else "b"}
             )

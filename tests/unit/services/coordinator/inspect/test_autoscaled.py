@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.coordinator.inspect.autoscaled import shown, whole
-from shared.runtime.records.autoscaling import DecidedService, DecisionRecord, GivenGo, Seen, SeenService
+from shared.runtime.records.autoscaling import DecidedService, DecisionRecord, ForeignDecision, GivenGo, SeenService
 from shared.wire.records import AutoscaleRecord
 
 
@@ -23,7 +23,7 @@ def decision(number: int, at: str, replicas: int, rule: int | None, *, arrivals:
     seen = {name: SeenService(arrivals=arrivals, usage={"cpu": 0.5}) for name in ("a", "b")}
     return DecisionRecord(
         at=f"2026-11-23T10:{at}Z", term=1, number=number, mode="act-on-scale", services=services,
-        seen=Seen(services=seen, calls=[("a", "b")]),
+        seen=ForeignDecision(services=seen, calls=[("a", "b")]),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
 from services.coordinator.inspect.pending import painted
-from shared.model.queue import Order, Queue
+from shared.model.queue import Queue, UnitOrder
 from shared.scheduling.parts import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
@@ -122,7 +122,7 @@ def test_a_gang_that_its_queue_holds_is_told_of_its_queue_before_any_node_and_of
 
 def test_who_is_behind_the_first_of_a_fifo_queue_is_not_told_to_change_itself() -> None:
     scene = scene_with(4)
-    tight = Queue("tight", maximum={"cpu": 4000}, namespaces=("default",), order=Order.FIFO)
+    tight = Queue("tight", maximum={"cpu": 4000}, namespaces=("default",), order=UnitOrder.FIFO)
     scene.core.queues.change("tight", tight)
     scene.add_pod(make_pod("first").cpu("10").pod())
     scene.run(batch=100)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.coordinator.inspect.group_facts import find_group, group_facts, group_keys, lone_units, phases
 from services.coordinator.inspect.queue_facts import (
-    Places,
+    QueuePlaces,
     queue_facts,
     queue_names,
     queue_of,
@@ -17,17 +17,17 @@ from services.coordinator.inspect.queue_facts import (
     tree_of,
 )
 from services.coordinator.inspect.queues import whole as queue_whole
-from services.coordinator.inspect.simulation import Job
+from services.coordinator.inspect.simulation import SimulatedJob
 from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whole, why
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, Topology, group_key
-from shared.model.queue import QUEUE_LABEL, Order, Queue
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
+from shared.model.queue import QUEUE_LABEL, Queue, UnitOrder
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def wall_of(at: float) -> str:
@@ -44,7 +44,7 @@ def scene_with(nodes: int = 1, **labels: str) -> Scene:
 
 
 def tell_group(scene: Scene, minimum: int = 3, **changes: object) -> None:
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=minimum)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=minimum)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", replace(group, **changes)))
 
 
@@ -64,7 +64,7 @@ def test_a_gang_is_followed_from_nothing_to_running() -> None:
     facts = group_facts(scene.core, KEY)
     assert facts is not None
     assert (phase_of(facts), why(facts)[0], facts.place) == ("waiting", "GroupMissing", "gated")
-    tell_group(scene, topology=Topology("rack"))
+    tell_group(scene, topology=GroupTopology("rack"))
     scene.run(batch=100)
     facts = group_facts(scene.core, KEY)
     assert facts is not None
@@ -130,13 +130,13 @@ def test_a_gang_whose_members_finish_one_by_one_runs_until_the_last_and_has_ende
 
 def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
     scene = scene_with(1)
-    key = group_key(Source.JOB, "default", "sweep")
-    scene.inbox.append(ObjectChanged("jobs", "default/sweep", PodGroup(key, Source.JOB, "default", "sweep")))
+    key = group_key(GroupSource.JOB, "default", "sweep")
+    scene.inbox.append(ObjectChanged("jobs", "default/sweep", PodGroup(key, GroupSource.JOB, "default", "sweep")))
     scene.hold_plans = True
     scene.add_pod(replace(make_pod("s0").pod(), group=key))
     scene.run(batch=100)
     assert list(group_keys(scene.core)) == []
-    gang = PodGroup(group_key(Source.JOB, "default", "done"), Source.JOB, "default", "done", gang=True)
+    gang = PodGroup(group_key(GroupSource.JOB, "default", "done"), GroupSource.JOB, "default", "done", gang=True)
     scene.deliver(ObjectChanged("jobs", "default/done", gang))  # without members it has ended, or not begun
     assert list(group_keys(scene.core)) == []
     assert group_facts(scene.core, key) is None
@@ -145,9 +145,11 @@ def test_pods_of_a_job_that_is_no_gang_are_lone_pods() -> None:
 
 def test_a_name_is_looked_for_in_the_order_of_the_sources() -> None:
     scene = scene_with(1)
-    other = group_key(Source.PLUGINS, "default", "train")
+    other = group_key(GroupSource.PLUGINS, "default", "train")
     scene.inbox.append(
-        ObjectChanged("xpodgroups", "default/train", PodGroup(other, Source.PLUGINS, "default", "train", gang=True))
+        ObjectChanged(
+            "xpodgroups", "default/train", PodGroup(other, GroupSource.PLUGINS, "default", "train", gang=True)
+        )
     )
     scene.run()
     found = find_group(scene.core, "default", "train")
@@ -172,14 +174,14 @@ def with_queues() -> Scene:
     for queue in (
         Queue("research", guaranteed={"cpu": 4000}, namespaces=("lab",)),
         Queue("vision", parent="research", maximum={"cpu": 2000}, weight=Fraction(2)),
-        Queue("speech", parent="research", order=Order.FIFO),
+        Queue("speech", parent="research", order=UnitOrder.FIFO),
         Queue("lost", parent="nobody"),
     ):
         tree.put_queue(queue)
     tree.charge(Charge("uid-a", "lab", "vision", (("cpu", 1000),), "uid-a"))
-    tree.add(Waiting("uid-v", "lab", "vision", 5, 1, (("cpu", 1500),)))
-    tree.add(Waiting("uid-w", "lab", "vision", 0, 2, (("cpu", 500),)))
-    tree.add(Waiting("uid-s", "lab", "speech", 0, 3, (("cpu", 500),)))
+    tree.add(WaitingUnit("uid-v", "lab", "vision", 5, 1, (("cpu", 1500),)))
+    tree.add(WaitingUnit("uid-w", "lab", "vision", 0, 2, (("cpu", 500),)))
+    tree.add(WaitingUnit("uid-s", "lab", "speech", 0, 3, (("cpu", 500),)))
     for unit in iter(tree.front, None):
         tree.take(unit)
     return scene
@@ -215,8 +217,8 @@ def test_a_unit_that_its_quota_holds_back_is_counted_placed_last_and_told_why() 
     assert [one.key for one in vision.pending] == ["uid-v"]
     assert vision.blocked_units == 1
     assert "maximum" in vision.pending[0].blocked
-    assert Places(scene.core).of("uid-v") == 1
-    assert Places(scene.core).of("uid-none") is None
+    assert QueuePlaces(scene.core).of("uid-v") == 1
+    assert QueuePlaces(scene.core).of("uid-none") is None
 
 
 def test_the_queue_of_a_pod_is_its_label_or_its_namespaces() -> None:
@@ -229,10 +231,10 @@ def test_the_queue_of_a_pod_is_its_label_or_its_namespaces() -> None:
 def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
     scene = with_queues()
     before = dict(tree_of(scene.core).units)
-    found = in_one_go(simulated(scene.core, Job("speech", "lab", 4, 2, (("cpu", 1000),)), scene.now))
+    found = in_one_go(simulated(scene.core, SimulatedJob("speech", "lab", 4, 2, (("cpu", 1000),)), scene.now))
     assert (found.queue, found.starts_in_s, found.fits) == ("speech", 0.0, 4)
     assert found.summary.startswith("it would start at once")
-    never = in_one_go(simulated(scene.core, Job("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now))
+    never = in_one_go(simulated(scene.core, SimulatedJob("vision", "lab", 4, 4, (("cpu", 1000),)), scene.now))
     assert never.starts_in_s is None
     assert never.summary.startswith("it would never start as things are: queue vision: ")
     assert tree_of(scene.core).units == before
@@ -243,7 +245,7 @@ def test_a_simulated_job_fits_on_nodes_that_are_kept_for_what_it_asks_for() -> N
     kept = make_node("g0").allocatable(cpu="8", **{"nvidia.com/gpu": "8"}).taint("nvidia.com/gpu", "NoSchedule")
     scene.add_node(kept.node())
     scene.run()
-    job = Job("speech", "lab", 4, 2, (("cpu", 1000), ("nvidia.com/gpu", 2)))
+    job = SimulatedJob("speech", "lab", 4, 2, (("cpu", 1000), ("nvidia.com/gpu", 2)))
     assert in_one_go(simulated(scene.core, job, scene.now)).fits == 4
 
 
@@ -251,12 +253,12 @@ def test_a_job_whose_pods_go_one_by_one_is_told_how_many_its_queue_lets_go() -> 
     scene = with_queues()
     scene.core.queues.change("small", Queue("small", maximum={"cpu": 2500}))
     scene.run()
-    found = in_one_go(simulated(scene.core, Job("small", "lab", 6, 1, (("cpu", 750),)), scene.now))
+    found = in_one_go(simulated(scene.core, SimulatedJob("small", "lab", 6, 1, (("cpu", 750),)), scene.now))
     assert (found.starts_in_s, found.lets, found.fits) == (0, 3, 6)
     assert found.summary == (
         "it would start at once, with 3 of its 6 members; the limits of its queue have no room for more now"
     )
-    whole = in_one_go(simulated(scene.core, Job("small", "lab", 3, 1, (("cpu", 750),)), scene.now))
+    whole = in_one_go(simulated(scene.core, SimulatedJob("small", "lab", 3, 1, (("cpu", 750),)), scene.now))
     assert (whole.lets, whole.summary) == (3, "it would start at once")
 
 
@@ -265,8 +267,8 @@ def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their
     scene.core.queues.change("small", Queue("small", namespaces=("default",)))
     tell_group(scene, 3)
     add_members(scene, 10)
-    other = group_key(Source.NATIVE, "default", "few")
-    few = PodGroup(other, Source.NATIVE, "default", "few", gang=True, min_count=3)
+    other = group_key(GroupSource.NATIVE, "default", "few")
+    few = PodGroup(other, GroupSource.NATIVE, "default", "few", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/few", few))
     scene.add_pod(replace(make_pod("f0").cpu("2").pod(), group=other))
     scene.run(batch=100, until_s=3.0)

@@ -9,7 +9,7 @@ from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.queue_facts import tree_of
 from shared.model.queue import Queue
 from shared.runtime.observe.metrics import Metrics
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
 from tests.unit.services.coordinator.preemption.test_group_preemption import add_members as add_preemptors
 from tests.unit.services.coordinator.preemption.test_group_preemption import full
@@ -72,7 +72,7 @@ def test_queues_are_shown_with_their_limits_and_who_is_held() -> None:
     tree.set_capacity({"cpu": 8000})
     tree.put_queue(Queue("vision", guaranteed={"cpu": 4000}, maximum={"cpu": 2000}))
     tree.charge(Charge("a", "d", "vision", (("cpu", 1500),), "a"))
-    tree.add(Waiting("b", "d", "vision", 0, 1, (("cpu", 1000),)))
+    tree.add(WaitingUnit("b", "d", "vision", 0, 1, (("cpu", 1000),)))
     assert tree.front() is None
     series = shown(scene)
     named = 'queue="vision",resource="cpu"'

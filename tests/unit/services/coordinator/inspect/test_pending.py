@@ -14,7 +14,7 @@ from services.coordinator.core.events import ControlSeen
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.overview import overview, queue_counts, queue_page
-from services.coordinator.inspect.pending import GROUPED, Judge, Picture, by_class, judge_of, painted
+from services.coordinator.inspect.pending import GROUPED, Judge, PendingPicture, by_class, judge_of, painted
 from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.inspect.units import why
@@ -41,7 +41,7 @@ def result(steps: Generator[None, None, T]) -> tuple[T, int]:
         count += 1
 
 
-def picture(scene: Scene, judge: Judge | None = None) -> Picture:
+def picture(scene: Scene, judge: Judge | None = None) -> PendingPicture:
     return result(painted(scene.core, scene.now, judge))[0]
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueFacts, UnitFacts, shown, whole
-from services.coordinator.inspect.simulation import Job, requests_of, summary_of
+from services.coordinator.inspect.simulation import SimulatedJob, requests_of, summary_of
 from shared.model.queue import Queue
 
 CAPACITY = {"cpu": 100_000, "memory": 1000, "nvidia.com/gpu": 0}
@@ -69,7 +69,7 @@ def test_requests_that_cannot_be_name_what_is_wrong(text: str) -> None:
 
 
 def test_a_job_asks_for_its_minimum_at_once() -> None:
-    assert Job("q", "d", 8, 6, (("cpu", 500),)).asks == (("cpu", 3000), ("pods", 6))
+    assert SimulatedJob("q", "d", 8, 6, (("cpu", 500),)).asks == (("cpu", 3000), ("pods", 6))
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_a_job_asks_for_its_minimum_at_once() -> None:
 )
 def test_a_simulation_says_it_in_one_sentence(starts_in_s: float | None, told: dict[str, int], said: str) -> None:
     known = {"fits": 4, "lets": 4, "ahead": 0, "displaced": 0, "reason": ""} | told
-    assert summary_of(Job("q", "d", 4, 4, ()), starts_in_s, **known) == said  # type: ignore[arg-type]
+    assert summary_of(SimulatedJob("q", "d", 4, 4, ()), starts_in_s, **known) == said  # type: ignore[arg-type]

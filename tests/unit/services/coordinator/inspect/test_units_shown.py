@@ -15,7 +15,7 @@ from services.coordinator.inspect.units import (
     whole,
     why,
 )
-from shared.model.pod_group import Broken, PodGroup, Source, Topology
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks
 
 KEY = "podgroup:d/train"
 
@@ -25,7 +25,9 @@ def wall_of(at: float) -> str:
 
 
 def group(**changes: object) -> PodGroup:
-    plain = PodGroup(KEY, Source.NATIVE, "d", "train", gang=True, min_count=3, api_version="scheduling.k8s.io/v1beta1")
+    plain = PodGroup(
+        KEY, GroupSource.NATIVE, "d", "train", gang=True, min_count=3, api_version="scheduling.k8s.io/v1beta1"
+    )
     return msgspec.structs.replace(plain, **changes)
 
 
@@ -121,8 +123,8 @@ def test_members_that_wait_come_first_and_are_counted_by_state_and_node() -> Non
 
 def test_everything_that_decides_about_a_group_is_told() -> None:
     told = ("PodGroupInitiallyScheduled", "False", "Unschedulable", "no room")
-    rack = Topology("rack", required=False)
-    of = group(topology=rack, whole=True, broken=Broken.EVICT, timeout_s=60.0, condition=told)
+    rack = GroupTopology("rack", required=False)
+    of = group(topology=rack, whole=True, broken=WhenGangBreaks.EVICT, timeout_s=60.0, condition=told)
     victims = [VictimFacts("d/low", "n1", 0, "evicted", 95.0)]
     found = whole(facts("gated", of=of, domain="r7", victims=victims), 100.0, wall_of)
     assert found.topology is not None

@@ -16,16 +16,18 @@ from services.coordinator.io import group_writes
 from services.coordinator.io.group_writes import CONTESTED_TRIES, IN_FLIGHT, GroupWrites, patch_of
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube import pod_groups as kube
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 
 WAITS = ("False", "Unschedulable", "0/3 nodes are available")
 DONE = ("True", "Scheduled", "")
 
 
-def group(source: Source = Source.NATIVE, version: str = "v1beta1", name: str = "g", **fields: Any) -> PodGroup:
-    api = {Source.NATIVE: f"scheduling.k8s.io/{version}", Source.PLUGINS: "scheduling.x-k8s.io/v1alpha1"}
+def group(
+    source: GroupSource = GroupSource.NATIVE, version: str = "v1beta1", name: str = "g", **fields: Any
+) -> PodGroup:
+    api = {GroupSource.NATIVE: f"scheduling.k8s.io/{version}", GroupSource.PLUGINS: "scheduling.x-k8s.io/v1alpha1"}
     type_ = {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
-    condition = (type_[version] if source is Source.NATIVE else "", "", "", "")
+    condition = (type_[version] if source is GroupSource.NATIVE else "", "", "", "")
     fields = {"condition": condition, "uid": f"uid-{name}", "generation": 2, **fields}
     version_ = api.get(source, "batch/v1")
     return PodGroup(group_key(source, "d", name), source, "d", name, api_version=version_, **fields)
@@ -159,14 +161,14 @@ async def test_what_the_group_says_already_costs_no_write() -> None:
 )
 async def test_a_plugins_group_gets_a_phase_up_to_scheduled(phase: str, condition: Any, written: str | None) -> None:
     desk = Desk()
-    await desk.tell(group(Source.PLUGINS, condition=("", phase, "", "")), condition)
+    await desk.tell(group(GroupSource.PLUGINS, condition=("", phase, "", "")), condition)
     patches = [(strategy, patch["status"]) for _, _, strategy, patch in desk.server.patches]
     assert patches == ([] if written is None else [("merge", {"phase": written})])
 
 
 async def test_a_job_gets_an_event_alone() -> None:
     desk = Desk()
-    await desk.tell(group(Source.JOB), ("False", "InvalidGang", "metadata.annotations[x]: bad"))
+    await desk.tell(group(GroupSource.JOB), ("False", "InvalidGang", "metadata.annotations[x]: bad"))
     [event] = desk.events
     assert (desk.server.patches, event.reason, event.regarding) == ([], "InvalidGang", ("batch/v1", "Job"))
 
@@ -329,4 +331,4 @@ async def test_a_closed_desk_writes_nothing() -> None:
 
 
 def test_a_job_never_has_a_patch() -> None:
-    assert patch_of(TellPodGroup(replace(group(Source.JOB), uid=""), WAITS), "now") is None
+    assert patch_of(TellPodGroup(replace(group(GroupSource.JOB), uid=""), WAITS), "now") is None

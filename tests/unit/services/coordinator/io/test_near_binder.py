@@ -10,7 +10,7 @@ from services.coordinator.core.events import Event, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import SendPlan
 from services.coordinator.io.peers import Binder, Peers
 from shared.errors import LeadershipLost, StoreUnknown
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.wire.messages import VERSION, Plan, PlanResult
 
 OURS, ANOTHERS = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -54,10 +54,10 @@ async def test_a_binder_that_leads_elsewhere_is_sent_to() -> None:
 @pytest.mark.parametrize(
     ("error", "failed"),
     [
-        (Refused("another leads", code="not_leader"), PlanFailed(3, "not_leader", refused=True)),
-        (Refused("over", code="stale_term"), PlanFailed(3, "stale_term", refused=True)),
-        (Refused("full", code="overloaded"), PlanFailed(3, "overloaded", refused=True, retry_after_s=1)),
-        (Refused("listing", code="not_ready"), PlanFailed(3, "peer_unknown", refused=False)),
+        (RequestRefused("another leads", code="not_leader"), PlanFailed(3, "not_leader", refused=True)),
+        (RequestRefused("over", code="stale_term"), PlanFailed(3, "stale_term", refused=True)),
+        (RequestRefused("full", code="overloaded"), PlanFailed(3, "overloaded", refused=True, retry_after_s=1)),
+        (RequestRefused("listing", code="not_ready"), PlanFailed(3, "peer_unknown", refused=False)),
         (LeadershipLost("leads no more"), PlanFailed(3, "peer_unknown", refused=False)),
         (StoreUnknown("etcd is silent"), PlanFailed(3, "peer_unknown", refused=False)),
     ],

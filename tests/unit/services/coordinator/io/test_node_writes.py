@@ -13,7 +13,7 @@ from services.coordinator.core.instructions import HoldNode
 from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, operations
 from shared.errors import KubeRejected
 from shared.kube.convert import node_from_api
-from shared.kube.objects import Node
+from shared.kube.objects import KubeNode
 from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
 from tests.builders import NodeBuilder, make_node
 from twin.patches.json_patch import json_patch
@@ -31,7 +31,7 @@ class Api:
         self.refuse = refuse
         self.patches = 0
 
-    async def get(self, *_: Any, **__: Any) -> Node | None:
+    async def get(self, *_: Any, **__: Any) -> KubeNode | None:
         return None if self.builder is None else self.builder.api()
 
     async def patch(self, *_: Any, patch: Sequence[dict[str, Any]], **__: Any) -> None:
@@ -106,7 +106,7 @@ async def test_only_so_many_nodes_are_written_at_once() -> None:
     class Slow(Api):
         now = most = 0
 
-        async def get(self, *_: Any, **__: Any) -> Node | None:
+        async def get(self, *_: Any, **__: Any) -> KubeNode | None:
             self.now += 1
             self.most = max(self.most, self.now)
             await asyncio.sleep(0)

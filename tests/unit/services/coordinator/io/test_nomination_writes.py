@@ -12,7 +12,7 @@ from services.coordinator.core.instructions import StoreNominations
 from services.coordinator.io import nomination_writes
 from services.coordinator.io.nomination_writes import AT_ONCE, NominationWrites, stored_nominations
 from shared.errors import StoreFenced, StoreUnknown
-from shared.ports import MAX_TXN_OPS, Compare, Delete, Op, Put, TxnResult
+from shared.ports import MAX_TXN_OPS, Compare, DeleteKey, Op, Put, TxnResult
 from shared.runtime.process.failpoints import Failpoints
 from shared.wire.keys import Keys
 from tests.memory_store import MemoryStore
@@ -144,7 +144,7 @@ async def test_a_leader_goes_on_from_the_fence_that_those_before_have_moved(monk
     monkeypatch.setattr(nomination_writes, "RETRY_S", 0.0)
     store = CountingStore()
     await written(store, nominated("a"), lost=1)
-    await store.txn((), [Delete(KEYS.coordinator_leader)])
+    await store.txn((), [DeleteKey(KEYS.coordinator_leader)])
     assert await written(store, nominated("b")) == [NominationStored("b", "n1", 1)]
     assert await stored_nominations(store, KEYS) == (("a", "n1"), ("b", "n1"))
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from services.coordinator.lending.ledger import LoanLedger, LoanShown, LoanWrite
 from services.coordinator.lending.pod_uses import KnownUse
-from services.coordinator.usage.measured import MeasuredNode, Part
+from services.coordinator.usage.measured import MeasuredNode, UsagePart
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.lending.rule import LendingRule
@@ -46,7 +46,7 @@ class LendingScene:
     def uses_of_node(self, cpu: float | None, memory: float | None, *, age_s: float = 0.0) -> None:
         """What it is measured to use, ``age_s`` ago; None: nobody says."""
         at_s = self.now_s - age_s
-        parts = [Part(amount, at_s, "sensor") if amount is not None else None for amount in (cpu, memory)]
+        parts = [UsagePart(amount, at_s, "sensor") if amount is not None else None for amount in (cpu, memory)]
         self.measured = MeasuredNode(parts=[*parts, None, None])
 
     def use_of(self, key: str) -> KnownUse | None:

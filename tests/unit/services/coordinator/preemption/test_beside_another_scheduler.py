@@ -14,13 +14,13 @@ from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S, Ho
 from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.preemption.test_preemption import full, high
 from tests.unit.services.coordinator.scene import Scene
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 THEIRS = "default-scheduler"
 
 
@@ -94,7 +94,7 @@ def test_where_nodes_may_not_be_closed_room_is_made_all_the_same() -> None:
 
 def test_all_nodes_of_a_gang_are_closed_before_anybody_is_asked() -> None:
     scene = beside(4)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(3):
         scene.add_pod(replace(high(f"m{number}").pod(), group=KEY))
@@ -244,7 +244,7 @@ def starving() -> Scene:
     for number in range(4):
         scene.add_pod(make_pod(f"small{number}").cpu("2").pod())
     scene.run(batch=100)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=4, timeout_s=300.0)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=4, timeout_s=300.0)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(4):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("2").pod(), group=KEY))
@@ -301,7 +301,7 @@ def test_a_gang_that_starves_alone_in_its_cluster_closes_no_node() -> None:
 def test_a_gang_whose_binder_is_behind_the_victims_end_takes_its_room_after_a_pause() -> None:
     """It refuses nodes on which nothing changes any more: nobody else may have them, and they would stay empty."""
     scene = beside(3)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=2)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(2):
         scene.add_pod(replace(high(f"m{number}").pod(), group=KEY))

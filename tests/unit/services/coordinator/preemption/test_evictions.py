@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.decisions import PastDecision, Recent
 from services.coordinator.inspect.explain import explain, explain_gone
-from services.coordinator.preemption.evictions import REFUSED, Evicted, PastEviction
+from services.coordinator.preemption.evictions import REFUSED, LastEvictions, PastEviction
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 
@@ -16,7 +16,7 @@ def eviction(number: int, by: str = "high") -> PastEviction:
 
 
 def test_evictions_are_found_by_victim_by_name_and_by_who_they_were_for_and_are_bounded() -> None:
-    evicted = Evicted(limit=3)
+    evicted = LastEvictions(limit=3)
     for number in range(5):
         evicted.asked(eviction(number))
     assert len(evicted) == 3
@@ -28,7 +28,7 @@ def test_evictions_are_found_by_victim_by_name_and_by_who_they_were_for_and_are_
 
 
 def test_one_that_was_let_stay_is_no_victim() -> None:
-    evicted = Evicted()
+    evicted = LastEvictions()
     evicted.asked(eviction(1))
     evicted.became("uid-1", REFUSED)
     assert evicted.of("uid-1") is None

@@ -27,7 +27,7 @@ from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
 from shared.model.offline import EVICTION_LABEL
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
 from shared.scheduling.shards import Shards
@@ -516,8 +516,8 @@ def test_a_budget_that_allows_no_eviction_is_not_tried_and_one_that_does_again_i
 
 def test_a_gang_that_breaks_leaves_whole_from_other_nodes_too() -> None:
     scene = lent(nodes=2)
-    key = f"{Source.PLUGINS.value}:default/g"
-    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    key = f"{GroupSource.PLUGINS.value}:default/g"
+    group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
     for number in range(2):
         scene.add_pod(replace(offline(f"g{number}", 4000).on(f"n{number}").pod(), group=key))

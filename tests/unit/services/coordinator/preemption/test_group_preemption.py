@@ -13,7 +13,7 @@ from services.coordinator.cycle.assign import GuidedSeats
 from services.coordinator.preemption import groups as group_preemption
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.model.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
@@ -22,7 +22,7 @@ from shared.wire.messages import EvictionReason
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def full(nodes: int = 3, *, settings: CoreSettings | None = None, priority: int = 0) -> Scene:
@@ -38,8 +38,8 @@ def full(nodes: int = 3, *, settings: CoreSettings | None = None, priority: int 
 
 
 def tell_group(scene: Scene, minimum: int, name: str = "train", **changes: object) -> str:
-    key = group_key(Source.NATIVE, "default", name)
-    group = PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=minimum)
+    key = group_key(GroupSource.NATIVE, "default", name)
+    group = PodGroup(key, GroupSource.NATIVE, "default", name, gang=True, min_count=minimum)
     scene.inbox.append(ObjectChanged("podgroups", f"default/{name}", replace(group, **changes)))
     return key
 

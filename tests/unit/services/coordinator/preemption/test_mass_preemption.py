@@ -20,7 +20,7 @@ from services.coordinator.preemption.search import Preemptor, Tried
 from services.coordinator.preemption.tries import MOST
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
@@ -132,10 +132,10 @@ def full_scene(nodes: int) -> Scene:
 def add_burst(scene: Scene, count: int, members: int) -> None:
     """So many preemptors, lone or in gangs of so many."""
     for number, pod in enumerate(preemptors(count)):
-        key = group_key(Source.NATIVE, "default", f"gang-{number // members}") if members > 1 else ""
+        key = group_key(GroupSource.NATIVE, "default", f"gang-{number // members}") if members > 1 else ""
         if key and number % members == 0:
             name = f"gang-{number // members}"
-            group = PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=members)
+            group = PodGroup(key, GroupSource.NATIVE, "default", name, gang=True, min_count=members)
             scene.inbox.append(ObjectChanged("podgroups", f"default/{name}", group))
         scene.add_pod(replace(pod, group=key))
 

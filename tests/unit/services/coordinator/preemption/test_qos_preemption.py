@@ -10,7 +10,7 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.shared.scheduling.preemption.test_giving_way import NOW, OWNER, at
@@ -74,8 +74,8 @@ def test_an_offline_pod_preempts_no_online_one_whatever_its_priority(gang: bool)
     scene = full(online("running"))
     pod = offline("a", priority=1000).pod()
     if gang:
-        key = f"{Source.PLUGINS.value}:default/g"
-        group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=1)
+        key = f"{GroupSource.PLUGINS.value}:default/g"
+        group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=1)
         scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
         pod = replace(pod, group=key)
     scene.add_pod(pod)
@@ -124,8 +124,8 @@ def test_a_pod_that_is_judged_twice_stands_one_below_and_not_two() -> None:
 
 @pytest.mark.parametrize(("minimum", "gone"), [(2, ["uid-g0", "uid-g1"]), (1, ["uid-g1"])])
 def test_a_gang_that_would_break_is_preempted_after_lone_pods_and_whole(minimum: int, gone: list[str]) -> None:
-    key = f"{Source.PLUGINS.value}:default/g"
-    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=minimum, priority=0)
+    key = f"{GroupSource.PLUGINS.value}:default/g"
+    group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=minimum, priority=0)
     scene = full()
     scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
     for number in range(3):
@@ -145,8 +145,8 @@ def test_a_gang_that_would_break_is_preempted_after_lone_pods_and_whole(minimum:
 
 
 def test_what_a_gang_can_spare_is_not_taken_twice_at_once() -> None:
-    key = f"{Source.PLUGINS.value}:default/g"
-    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    key = f"{GroupSource.PLUGINS.value}:default/g"
+    group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2)
     scene = full()
     scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
     for number in range(5):
@@ -193,8 +193,8 @@ def test_what_is_known_of_an_online_pod_is_not_said_of_an_offline_one_nor_the_re
     for name in sorted(pods, key=lambda name: name != first):
         pod = pods[name]
         if gang:
-            key = f"{Source.PLUGINS.value}:default/{name}"
-            group = PodGroup(key, Source.PLUGINS, "default", name, gang=True, min_count=1)
+            key = f"{GroupSource.PLUGINS.value}:default/{name}"
+            group = PodGroup(key, GroupSource.PLUGINS, "default", name, gang=True, min_count=1)
             scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", f"default/{name}", group))
             pod = replace(pod, group=key)
         scene.add_pod(pod)
@@ -205,8 +205,8 @@ def test_what_is_known_of_an_online_pod_is_not_said_of_an_offline_one_nor_the_re
 
 def test_a_gang_of_which_one_member_is_offline_preempts_no_online_pod() -> None:
     scene = full(online("one"), online("two"))
-    key = f"{Source.PLUGINS.value}:default/g"
-    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    key = f"{GroupSource.PLUGINS.value}:default/g"
+    group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
     scene.add_pod(replace(online("first", priority=100).pod(), group=key))
     scene.add_pod(replace(offline("second", priority=100, owned=False).pod(), group=key, start_time=""))
@@ -241,8 +241,8 @@ def test_what_is_explained_is_what_is_done(stands: PodBuilder, waits: PodBuilder
 def test_what_is_explained_of_a_gang_is_what_is_done(offline_member: bool) -> None:
     scene = full(online("one"), online("two"))
     scene.hold_plans = True
-    key = f"{Source.PLUGINS.value}:default/g"
-    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    key = f"{GroupSource.PLUGINS.value}:default/g"
+    group = PodGroup(key, GroupSource.PLUGINS, "default", "g", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
     second = offline("second", priority=100, owned=False) if offline_member else online("second", priority=100)
     for pod in (online("first", priority=100), second):

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 def scene_with(*queues: Queue, nodes: int = 2, cpu: str = "4") -> Scene:
@@ -59,11 +59,12 @@ def cpus(amount: int) -> dict[str, int]:
 
 def gang(scene: Scene, name: str, size: int, *, label: str = "", minimum: int | None = None, **more: Any) -> str:
     """A pod group and its members, a CPU each; its key. ``minimum`` None: all."""
-    key = group_key(Source.NATIVE, "default", name)
+    key = group_key(GroupSource.NATIVE, "default", name)
     labels = {QUEUE_LABEL: label} if label else {}
     least = size if minimum is None else minimum
     change_group(
-        scene, PodGroup(key, Source.NATIVE, "default", name, min_count=least, labels=labels, **{"gang": True, **more})
+        scene,
+        PodGroup(key, GroupSource.NATIVE, "default", name, min_count=least, labels=labels, **{"gang": True, **more}),
     )
     for number in range(size):
         scene.add_pod(replace(make_pod(f"{name}-{number}").cpu("1").pod(), group=key))

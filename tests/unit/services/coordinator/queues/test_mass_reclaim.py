@@ -28,7 +28,7 @@ from services.coordinator.status.reporter import FIRST_AFTER_S
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.reclaim.search import Work
-from shared.scheduling.queues.turns import Turns
+from shared.scheduling.queues.turns import QueueTurns
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, cpus, put, used
@@ -169,7 +169,7 @@ def test_where_nothing_can_be_taken_back_those_that_come_make_no_look_more(monke
     scene.run(batch=100, until_s=3)
     over_queues = Reclaimer._over_queues
 
-    def counted(reclaimer: Reclaimer, turns: Turns) -> Work[None]:
+    def counted(reclaimer: Reclaimer, turns: QueueTurns) -> Work[None]:
         nonlocal looks
         looks += 1
         return over_queues(reclaimer, turns)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
@@ -76,8 +76,8 @@ class Walk:
                 scene.delete_pod(rng.choice(uids))
             case 5:
                 name = rng.choice(GROUPS)
-                key = group_key(Source.NATIVE, "default", name)
-                self.tell(PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=rng.randint(1, 3),
+                key = group_key(GroupSource.NATIVE, "default", name)
+                self.tell(PodGroup(key, GroupSource.NATIVE, "default", name, gang=True, min_count=rng.randint(1, 3),
                                    labels=self.labels()))  # fmt: skip
             case 6:
                 taken = rng.choice(NAMES)
@@ -166,7 +166,7 @@ def test_members_that_name_a_missing_queue_wait_though_their_group_comes_late() 
     for number in range(2):
         scene.add_pod(replace(make_pod(f"g-{number}").cpu("1").pod(), group=KEY, labels={QUEUE_LABEL: "typo"}))
     scene.run(batch=100, until_s=10)
-    change_group(scene, PodGroup(KEY, Source.NATIVE, "default", "train", min_count=2, gang=True))
+    change_group(scene, PodGroup(KEY, GroupSource.NATIVE, "default", "train", min_count=2, gang=True))
     scene.run(batch=100, until_s=10)
     assert bound(scene) == []
     assert "there is no Queue of this name" in scene.pods["uid-g-0"].condition[2]

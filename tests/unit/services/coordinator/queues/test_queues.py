@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from services.coordinator.core.events import QueueHistoryRead
 from services.coordinator.core.instructions import EmitEvent, TellQueue
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from shared.wire.records import QueueHistoryRecord
@@ -170,7 +170,7 @@ def test_a_gang_is_held_back_as_a_whole_and_goes_as_a_whole() -> None:
     scene = scene_with(Queue("a", maximum=cpus(3)))
     add(scene, "a", "other")
     scene.run(batch=100)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3, labels={QUEUE_LABEL: "a"})
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3, labels={QUEUE_LABEL: "a"})
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(3):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("1").pod(), group=KEY))
@@ -184,7 +184,7 @@ def test_a_gang_is_held_back_as_a_whole_and_goes_as_a_whole() -> None:
 
 def test_a_gang_goes_with_as_many_as_the_quota_has_room_for() -> None:
     scene = scene_with(Queue("a", maximum=cpus(3), namespaces=("default",)))
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=2)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=2)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(5):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("1").pod(), group=KEY))
@@ -306,7 +306,7 @@ def test_what_was_borrowed_is_taken_back_for_a_gang_over_several_nodes() -> None
     scene = scene_with(Queue("a", guaranteed=cpus(4), reclaim=True), Queue("b"), nodes=2)
     add(scene, "b", *(f"b{number}" for number in range(8)))
     scene.run(batch=100, until_s=5)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=4, labels={QUEUE_LABEL: "a"})
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=4, labels={QUEUE_LABEL: "a"})
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     for number in range(4):
         scene.add_pod(replace(make_pod(f"m{number}").cpu("1").pod(), group=KEY))

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.queues import finding, leaving
-from shared.model.pod_group import Topology
+from shared.model.pod_group import GroupTopology
 from shared.model.queue import Queue
 from shared.scheduling.queues.notices import Notices
 from shared.scheduling.queues.reclaim.search import Reclaim, search
@@ -77,7 +77,7 @@ def test_a_gang_that_must_be_in_one_rack_gets_its_room_in_one() -> None:
     add(scene, "b", *(f"b{number}" for number in range(12)))
     scene.run(batch=100, until_s=5)
     assert len(bound(scene)) == 12
-    gang(scene, "g", 4, label="a", topology=Topology("rack"))
+    gang(scene, "g", 4, label="a", topology=GroupTopology("rack"))
     scene.run(batch=100, until_s=30)
     found = [(uid, node) for uid, node in scene.bindings if uid.startswith("uid-g-")]
     assert len(found) == 4
@@ -92,7 +92,7 @@ def test_a_gang_that_no_rack_can_hold_costs_nobody_anything() -> None:
     scene.run()
     add(scene, "b", *(f"b{number}" for number in range(8)))
     scene.run(batch=100, until_s=5)
-    gang(scene, "g", 3, label="a", topology=Topology("rack"))
+    gang(scene, "g", 3, label="a", topology=GroupTopology("rack"))
     scene.run(batch=100, until_s=30)
     assert scene.evicted == []
 
@@ -137,7 +137,7 @@ def test_a_rack_whose_nodes_change_amid_the_search_for_a_gang_is_asked_about_ane
         return found
 
     monkeypatch.setattr(finding, "search", interrupted)
-    gang(scene, "g", 4, label="a", topology=Topology("rack"))
+    gang(scene, "g", 4, label="a", topology=GroupTopology("rack"))
     scene.run(batch=100, until_s=30)
     found = [node for uid, node in scene.bindings if uid.startswith("uid-g-")]
     assert moved

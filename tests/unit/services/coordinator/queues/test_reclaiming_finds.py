@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
@@ -182,8 +182,8 @@ def test_nobody_goes_for_a_resource_that_nobody_borrowed() -> None:
 
 
 def a_gang_comes(scene: Scene, *, host: str, **more: bool) -> None:
-    key = group_key(Source.NATIVE, "default", "own")
-    change_group(scene, PodGroup(key, Source.NATIVE, "default", "own", min_count=2, gang=True))
+    key = group_key(GroupSource.NATIVE, "default", "own")
+    change_group(scene, PodGroup(key, GroupSource.NATIVE, "default", "own", min_count=2, gang=True))
     for number in range(2):
         scene.add_pod(replace(asking(f"own-{number}", "a", host=host), group=key, **more))
     scene.run(batch=1000, until_s=20)

@@ -24,8 +24,8 @@ from shared.model.constraints import PodClass
 from shared.model.gpu_shares import GpuShares, parse_gpu_shares
 from shared.policy.registry import bytes_of, ref_of, reference
 from shared.policy.rehearsal.mesh_rehearsal import verdict_on
-from shared.policy.rehearsal.situation import Ask, Order, Verdict, asked_of, situation_of
-from shared.policy.rollout.rollout import Change, first_pointer, publish, rehearse, rehearsed_of, to_stage
+from shared.policy.rehearsal.situation import GpuAsk, RehearsalOrder, RehearsalVerdict, asked_of, situation_of
+from shared.policy.rollout.rollout import PointerChange, first_pointer, publish, rehearse, rehearsed_of, to_stage
 from shared.policy.weights import shipped
 from shared.ports import Put
 from shared.runtime.records.policies import read_history, read_pointer, write_change
@@ -41,20 +41,20 @@ from tests.unit.services.coordinator.scene import Scene
 
 KEYS = Keys()
 FRAG = ref_of("frag")
-FGD_WINS = Verdict("fgd", "frag: FGD places, since it does")
-FRAG_WINS = Verdict("frag", "frag: the learned value places, since it does")
+FGD_WINS = RehearsalVerdict("fgd", "frag: FGD places, since it does")
+FRAG_WINS = RehearsalVerdict("frag", "frag: the learned value places, since it does")
 
 
 class Leader:
     """A leading coordinator's core with a demand, its store, and rehearsals whose verdict the test gives."""
 
     def __init__(
-        self, *verdicts: Verdict, policy: str = "frag", pods: int = 100, took_s: float = 1.0,
+        self, *verdicts: RehearsalVerdict, policy: str = "frag", pods: int = 100, took_s: float = 1.0,
         settings: CoreSettings | None = None,
     ) -> None:  # fmt: skip
         self.now = 1000.0
         self.took_s = took_s
-        self.orders: list[Order] = []
+        self.orders: list[RehearsalOrder] = []
         self.verdicts = list(verdicts)
         self.store = MemoryStore()
         self.scene = Scene(agents=1, settings=settings)
@@ -67,7 +67,7 @@ class Leader:
         self.rehearser = Rehearser(self.scene.core, self.store, KEYS, clock=lambda: self.now, play=self.play)
         self.first = first_pointer(ref_of(policy), number=1)
 
-    async def play(self, order: Order) -> Verdict:
+    async def play(self, order: RehearsalOrder) -> RehearsalVerdict:
         self.orders.append(order)
         self.now += self.took_s
         return self.verdicts.pop(0)
@@ -79,7 +79,7 @@ class Leader:
             revision = (await self.store.txn([], [Put("/before", b"")])).revision
         await self.store.txn([], [Put(KEYS.coordinator_leader, b"")])
         weights = bytes_of(self.first.active.name)
-        await write_change(self.store, KEYS, Change(self.first, self.first), 0, weights=weights)
+        await write_change(self.store, KEYS, PointerChange(self.first, self.first), 0, weights=weights)
         await self.watch()
 
     async def watch(self) -> PolicyPointer:
@@ -136,7 +136,7 @@ async def test_what_a_rehearsal_took_is_followed_by_a_pause_of_many_times_as_lon
 
 
 async def test_where_a_rehearsal_of_another_demand_fails_the_policy_places_by_itself_again():
-    leader = Leader(FGD_WINS, Verdict(problem="no room"), FRAG_WINS)
+    leader = Leader(FGD_WINS, RehearsalVerdict(problem="no room"), FRAG_WINS)
     await leader.begin()
     assert (await leader.look()).rehearsed
     for number in range(0, 100, 5):
@@ -155,7 +155,7 @@ async def test_where_a_rehearsal_of_another_demand_fails_the_policy_places_by_it
 
 
 async def test_a_verdict_that_names_somebody_else_is_a_problem_and_is_never_written():
-    leader = Leader(Verdict("kube-default", "it wins"))
+    leader = Leader(RehearsalVerdict("kube-default", "it wins"))
     await leader.begin()
     with structlog.testing.capture_logs() as lines:
         assert (await leader.look()).rehearsed == ()
@@ -186,7 +186,7 @@ async def test_classes_are_counted_in_parts_between_which_the_loop_is_others(mon
     whole = situation_of(leader.scene.core.state.cache.table, await leader.rehearser._asked())
     parts = []
 
-    def counted(table: NodeTable, pods: list[tuple[PodClass, int]], shares: GpuShares) -> Counter[Ask]:
+    def counted(table: NodeTable, pods: list[tuple[PodClass, int]], shares: GpuShares) -> Counter[GpuAsk]:
         parts.append(len(pods))
         return asked_of(table, pods, shares)
 
@@ -198,7 +198,7 @@ async def test_classes_are_counted_in_parts_between_which_the_loop_is_others(mon
 
 
 async def test_without_the_withdrawal_a_verdict_on_another_demand_would_stand(monkeypatch):
-    leader = Leader(FGD_WINS, Verdict(problem="no room"))
+    leader = Leader(FGD_WINS, RehearsalVerdict(problem="no room"))
     await leader.begin()
     await leader.look()
     for number in range(0, 100, 5):
@@ -241,7 +241,9 @@ async def test_a_candidate_is_rehearsed_too_and_a_verdict_goes_with_the_policy_t
     change = publish(leader.first, FRAG, by="test")
     shadow = to_stage(change.after, "shadow", 0, reason="", by="test").after
     stored = await read_pointer(leader.store, KEYS)
-    await write_change(leader.store, KEYS, Change(leader.first, shadow), stored.mod_revision, weights=bytes_of("frag"))
+    await write_change(
+        leader.store, KEYS, PointerChange(leader.first, shadow), stored.mod_revision, weights=bytes_of("frag")
+    )
     await leader.watch()
     pointer = await leader.look()
     assert rehearsed_of(pointer, FRAG).places == "fgd"
@@ -293,7 +295,7 @@ async def test_the_process_that_rehearses_says_what_its_function_says():
     assert there.cpu_s > 0
 
 
-async def order_of(leader: Leader) -> Order:
+async def order_of(leader: Leader) -> RehearsalOrder:
     await leader.begin()
     await leader.look()
     (order,) = leader.orders
@@ -333,7 +335,7 @@ async def test_one_that_takes_too_much_memory_ends_before_it_takes_the_leaders(m
     monkeypatch.setattr(keeper, "CHILD", ("-c", BOUNDED.format(mib=MOST_MIB)))
     assert "takes more than 192 MiB" in (await in_a_process(order)).problem
     monkeypatch.setattr(keeper, "CHILD", ("-c", BOUNDED.format(mib=1024)))
-    assert await in_a_process(order) == Verdict("fgd", "1000", cpu_s=ANY)
+    assert await in_a_process(order) == RehearsalVerdict("fgd", "1000", cpu_s=ANY)
 
 
 HANGS = """

@@ -12,8 +12,8 @@ from services.coordinator.core.instructions import KeepWindow
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.rollout.window import running_hot
 from services.coordinator.usage.measured import MeasuredNodes
-from shared.decide.stages import Verdict
-from shared.policy.rollout.judging import Kpi, RolloutSettings, Window, judge
+from shared.decide.stages import WindowVerdict
+from shared.policy.rollout.judging import Kpi, RolloutSettings, RolloutWindow, judge
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.messages import (
     VERSION,
@@ -46,9 +46,9 @@ FINE = Kpi(0.9, placements=20, waited_s=1.0, evictions=1)
     ids=["pending", "evictions", "hot"],
 )
 def test_a_window_with_harm_is_bad_however_well_the_candidate_does_by_its_goal(harmed, told) -> None:
-    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmed)
-    assert judge(window, SETTINGS) == (Verdict.BAD, told)
-    assert judge(window, OFF)[0] is Verdict.GOOD, "the bound is what sees it, nothing else"
+    window = replace(RolloutWindow(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmed)
+    assert judge(window, SETTINGS) == (WindowVerdict.BAD, told)
+    assert judge(window, OFF)[0] is WindowVerdict.GOOD, "the bound is what sees it, nothing else"
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,18 @@ def test_a_window_with_harm_is_bad_however_well_the_candidate_does_by_its_goal(h
     ids=["hot", "pending", "evictions"],
 )
 def test_what_was_less_at_another_time_stops_a_promotion_and_withdraws_nothing(seen, told) -> None:
-    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **seen)
-    assert judge(window, SETTINGS) == (Verdict.UNSURE, told)
-    assert judge(window, OFF)[0] is Verdict.GOOD, "the bound is what sees it, nothing else"
+    window = replace(RolloutWindow(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **seen)
+    assert judge(window, SETTINGS) == (WindowVerdict.UNSURE, told)
+    assert judge(window, OFF)[0] is WindowVerdict.GOOD, "the bound is what sees it, nothing else"
 
 
 @pytest.mark.parametrize("harm", ["value", "p99"])
 def test_what_was_less_at_another_time_hides_nothing_that_is_worse_now(harm) -> None:
     worse = {"value": -1.0} if harm == "value" else {"p99_ms": 99.0}
-    window = Window(replace(FINE, **{"value": 1.0, **worse}), replace(FINE, value=0.2), 20, hot=0.9, hot_before=0.1)
-    assert judge(window, SETTINGS)[0] is Verdict.BAD
+    window = RolloutWindow(
+        replace(FINE, **{"value": 1.0, **worse}), replace(FINE, value=0.2), 20, hot=0.9, hot_before=0.1
+    )
+    assert judge(window, SETTINGS)[0] is WindowVerdict.BAD
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,8 @@ def test_what_was_less_at_another_time_hides_nothing_that_is_worse_now(harm) -> 
     ],
 )
 def test_what_the_candidate_did_not_do_is_no_harm_of_it(harmless) -> None:
-    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmless)
-    assert judge(window, SETTINGS)[0] is Verdict.GOOD
+    window = replace(RolloutWindow(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmless)
+    assert judge(window, SETTINGS)[0] is WindowVerdict.GOOD
 
 
 def test_a_node_runs_hot_by_what_is_measured_now_of_cpu_or_memory() -> None:

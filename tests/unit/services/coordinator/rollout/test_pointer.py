@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from services.coordinator.core.events import Event, PointerSeen, PolicyRead
 from services.coordinator.rollout.pointer import follow
 from shared.policy.registry import reference
-from shared.policy.rollout.rollout import Change, first_pointer
+from shared.policy.rollout.rollout import PointerChange, first_pointer
 from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.ports import KeyValue
 from shared.runtime.records.policies import read_pointer, write_change
@@ -58,7 +58,9 @@ class Followed:
         before = self.pointer
         self.pointer = replace(pointer, number=before.number + 1)
         stored = await read_pointer(self.store, KEYS)
-        assert await write_change(self.store, KEYS, Change(before, self.pointer), stored.mod_revision, weights=data)
+        assert await write_change(
+            self.store, KEYS, PointerChange(before, self.pointer), stored.mod_revision, weights=data
+        )
 
     async def seen(self) -> Event:
         return await asyncio.wait_for(self.posted.get(), 60)

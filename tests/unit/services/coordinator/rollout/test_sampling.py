@@ -15,7 +15,7 @@ from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import Workload
 from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, SETTINGS, Rolled
 
@@ -126,7 +126,7 @@ def test_a_pod_that_one_node_alone_may_have_is_no_sample_and_costs_no_question()
     assert len(scene.bindings) == 5
     tally = scene.core.sampling.tally
     assert tally.choosing == 0
-    assert tally.lost == {sampling.Lost.ONE_NODE: tally.offered}
+    assert tally.lost == {sampling.Skipped.ONE_NODE: tally.offered}
 
 
 # --- pod groups -----------------------------------------------------------------------------------------------------
@@ -136,8 +136,8 @@ def gangs_come(scene: Rolled, count: int, size: int, *, labels: dict[str, str] |
     """One group after the other."""
     found = []
     for number in range(count):
-        key = group_key(Source.NATIVE, "default", f"train{number}")
-        group = PodGroup(key, Source.NATIVE, "default", f"train{number}", gang=True, min_count=size)
+        key = group_key(GroupSource.NATIVE, "default", f"train{number}")
+        group = PodGroup(key, GroupSource.NATIVE, "default", f"train{number}", gang=True, min_count=size)
         scene.inbox.append(ObjectChanged("podgroups", f"default/train{number}", group))
         members = [make_pod(f"m{number}-{place}").cpu("2").memory("4Gi") for place in range(size)]
         pods = [replace_fields(member.set(labels=labels or {}).pod(), group=key) for member in members]

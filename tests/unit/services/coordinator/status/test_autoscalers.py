@@ -15,11 +15,11 @@ from services.coordinator.core.events import Event
 from services.coordinator.core.instructions import HoldNode, Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
-from shared.model.cluster_objects import Claim, PersistentVolume
+from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.constraints import Requirement, SelectorTerm
-from shared.model.devices import Allocation, ClaimRef, DeviceClass, DevicePod, Result
+from shared.model.devices import AllocatedDevice, Allocation, ClaimRef, DeviceClass, DevicePod
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 from shared.scheduling.preemption.delays import parse_delays
 from tests.autoscalers import cluster_autoscaler_acts, condition, karpenter_acts
@@ -31,7 +31,7 @@ from tests.unit.shared.scheduling.devices.builders import DRIVER, ask, claim, de
 
 PAGE = Path(__file__).parents[5] / "docs" / "operations" / "autoscalers.md"
 ROW = re.compile(r'^\| <a id="([a-z-]+)"></a>.* \| (.*) \| (yes|no) \| (yes|no) \|$', re.MULTILINE)
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def full(*, low: int = 0, **settings: Any) -> Scene:
 
 
 def gang(scene: Scene, count: int, *, group: PodGroup | None = None, **changes: Any) -> Waiting:
-    made = group or PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    made = group or PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", replace(made, **changes)))
     return waits(scene, *(member(number) for number in range(count)))
 
@@ -101,7 +101,7 @@ def large(name: str, *claims: str) -> Pod:
 
 def put_claim(scene: Scene, *modes: str) -> None:
     volume = PersistentVolume("pv", claim=("default/data", ""))
-    claim = Claim("default/data", volume_name="pv", bind_completed=True, access_modes=frozenset(modes))
+    claim = VolumeClaim("default/data", volume_name="pv", bind_completed=True, access_modes=frozenset(modes))
     scene.inbox.append(ObjectChanged("persistentvolumes", "pv", volume))
     scene.inbox.append(ObjectChanged("persistentvolumeclaims", "default/data", claim))
     scene.run()
@@ -152,7 +152,7 @@ def claim_in_use() -> Waiting:
 def devices_given() -> Waiting:
     scene = cluster(nodes=2)
     on_n0 = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),)
-    given = Allocation((Result("r", DRIVER, "n0", "d"),), on_n0)
+    given = Allocation((AllocatedDevice("r", DRIVER, "n0", "d"),), on_n0)
     scene.inbox.append(ObjectChanged("deviceclasses", "any", DeviceClass("any")))
     scene.inbox.append(ObjectChanged("resourceslices", "n0", local(device("d"))))
     shared = replace(claim(ask()), allocation=given, reserved_for=("uid-first",))
@@ -271,7 +271,7 @@ def test_all_members_of_a_gang_without_room_are_told_in_one_turn(monkeypatch: py
 @pytest.mark.parametrize(("least", "reason"), [(5, "Unschedulable"), (6, "NotReadyForScheduling")])
 def test_a_gang_buys_nodes_only_where_enough_members_would_go_to_them(least: int, reason: str) -> None:
     scene = cluster()
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=least)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=least)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     members = [member(number) for number in range(5)]
     scene, waiting = waits(scene, *members, member(5, "none"))
@@ -315,7 +315,7 @@ def test_a_pod_that_no_node_helps_any_longer_says_so_at_once() -> None:
 
 def test_a_gang_that_a_claim_kept_back_buys_nodes_once_the_claim_is_there_and_none_when_it_is_gone() -> None:
     scene = cluster()
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=5)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=5)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     scene, waiting = waits(scene, *(member(number) for number in range(4)), member(4, "data"))
     assert {scene.pods[uid].condition[1] for uid in waiting} == {"NotReadyForScheduling"}
@@ -413,7 +413,7 @@ def test_a_node_that_comes_within_the_delay_spares_the_victim() -> None:
 
 def test_a_gang_waits_for_its_delay_too() -> None:
     scene = full(preemption_delays=DELAYS)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     scene, waiting = waits(scene, *(replace(member(number), priority=7) for number in range(3)), until_s=55.0)
     assert not scene.evicted
@@ -425,7 +425,7 @@ def test_a_gang_waits_for_its_delay_too() -> None:
 
 def test_a_gang_waits_for_its_delay_though_whom_it_may_evict_comes_after_it() -> None:
     scene = full(low=7, preemption_delays=DELAYS)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     scene, _ = waits(scene, *(replace(member(number), priority=7) for number in range(3)), until_s=3.0)
     scene.add_pod(make_pod("lower").cpu("3").priority(0).on("n0").pod())
@@ -439,7 +439,7 @@ def test_a_gang_waits_for_its_delay_though_whom_it_may_evict_comes_after_it() ->
 
 def test_who_never_preempts_waits_for_no_delay() -> None:
     scene = full(preemption_delays=DELAYS)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     gangs = [replace(member(number), priority=7, never_preempts=True) for number in range(3)]
     alone = replace(make_pod("p").cpu("3").pod(), priority=7, never_preempts=True)

@@ -13,8 +13,8 @@ from services.coordinator.status.event_recorder import (
     REFRESH_S,
     SERIES_KEPT,
     TRIES,
-    Recorder,
-    Series,
+    EventRecorder,
+    EventSeries,
 )
 
 
@@ -28,7 +28,7 @@ def scheduled(pod: str, namespace: str = "default") -> EmitEvent:
     return EmitEvent(f"uid-{pod}", namespace, pod, "", "Normal", "Scheduled", "Binding", f"assigned {pod}")
 
 
-def write_all(recorder: Recorder, now: float) -> list[Series]:
+def write_all(recorder: EventRecorder, now: float) -> list[EventSeries]:
     """Everything that may be written at this time, at once."""
     written = []
     while (series := recorder.next(now)) is not None:
@@ -38,7 +38,7 @@ def write_all(recorder: Recorder, now: float) -> list[Series]:
 
 
 def test_every_bound_pod_gets_its_own_event_at_a_bounded_rate() -> None:
-    recorder, now, written = Recorder(), 1000.0, []
+    recorder, now, written = EventRecorder(), 1000.0, []
     for number in range(1000):
         assert recorder.add(scheduled(f"p{number}"), now)
     while recorder.waiting:
@@ -50,7 +50,7 @@ def test_every_bound_pod_gets_its_own_event_at_a_bounded_rate() -> None:
     assert recorder.combined == recorder.lost == 0
 
 
-def written_until(recorder: Recorder, start: float, end: float, *, crowded: bool) -> list[tuple[float, str]]:
+def written_until(recorder: EventRecorder, start: float, end: float, *, crowded: bool) -> list[tuple[float, str]]:
     """When each event is written, and of which reason, if what may be is written at once and waited for otherwise."""
     now, written = start, []
     while now <= end:
@@ -66,7 +66,7 @@ def written_until(recorder: Recorder, start: float, end: float, *, crowded: bool
 
 
 def test_while_bindings_crowd_a_tenth_of_the_events_of_bound_pods_are_written_and_the_rest_after_them() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     for number in range(500):
         recorder.add(scheduled(f"p{number}"), 1000.0)
     crowded = written_until(recorder, 1000.0, 1010.0 + CROWDED_S / 2, crowded=True)
@@ -77,7 +77,7 @@ def test_while_bindings_crowd_a_tenth_of_the_events_of_bound_pods_are_written_an
 
 
 def test_bindings_that_crowd_for_ever_hold_back_so_many_events_and_have_none_combined() -> None:
-    recorder, now = Recorder(), 1000.0
+    recorder, now = EventRecorder(), 1000.0
     for number in range(3 * CAPACITY):
         now += 1.6 / EVENTS_PER_S
         assert recorder.add(scheduled(f"p{number}"), now)
@@ -88,7 +88,7 @@ def test_bindings_that_crowd_for_ever_hold_back_so_many_events_and_have_none_com
 
 
 def test_events_of_pending_pods_and_victims_wait_for_no_bindings() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     for number in range(20):
         recorder.add(scheduled(f"a{number}"), 1000.0)
         recorder.add(failed_scheduling(f"b{number}"), 1000.0)
@@ -97,7 +97,7 @@ def test_events_of_pending_pods_and_victims_wait_for_no_bindings() -> None:
 
 
 def test_pending_pods_and_victims_go_before_bound_pods() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     preempted = EmitEvent("uid-v", "default", "v", "", "Normal", "Preempted", "Preempting", "by p")
     for event in (scheduled("a"), failed_scheduling("b"), preempted):
         recorder.add(event, 1000.0)
@@ -105,7 +105,7 @@ def test_pending_pods_and_victims_go_before_bound_pods() -> None:
 
 
 def test_the_same_again_is_a_series_and_not_another_event() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(failed_scheduling("p"), 1000.0)
     [first] = write_all(recorder, 1000.0)
     recorder.add(failed_scheduling("p", note="0/4 nodes"), 1010.0)
@@ -115,7 +115,7 @@ def test_the_same_again_is_a_series_and_not_another_event() -> None:
 
 
 def test_a_series_that_goes_on_is_written_now_and_then_with_nothing_lost() -> None:
-    recorder, writes = Recorder(), []
+    recorder, writes = EventRecorder(), []
     for number in range(100):
         recorder.add(failed_scheduling("p"), 1000.0 + 30 * number)
         writes += [series.count for series in write_all(recorder, 1000.0 + 30 * number)]
@@ -124,7 +124,7 @@ def test_a_series_that_goes_on_is_written_now_and_then_with_nothing_lost() -> No
 
 
 def test_another_reason_of_the_pod_is_another_event() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(failed_scheduling("p"), 1000.0)
     recorder.add(failed_scheduling("p", kind="memory"), 1000.0)
     recorder.add(failed_scheduling("q"), 1000.0)
@@ -132,7 +132,7 @@ def test_another_reason_of_the_pod_is_another_event() -> None:
 
 
 def test_the_same_again_before_it_is_written_is_one_write() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     for second in range(5):
         recorder.add(failed_scheduling("p"), 1000.0 + second)
     [series] = write_all(recorder, 1005.0)
@@ -140,7 +140,7 @@ def test_the_same_again_before_it_is_written_is_one_write() -> None:
 
 
 def test_the_same_again_while_it_is_out_follows_it() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(failed_scheduling("p"), 1000.0)
     series = recorder.next(1000.0)
     assert series is not None
@@ -151,7 +151,7 @@ def test_the_same_again_while_it_is_out_follows_it() -> None:
 
 
 def test_only_what_there_is_no_room_for_is_combined_and_counted() -> None:
-    recorder, now = Recorder(), 1000.0
+    recorder, now = EventRecorder(), 1000.0
     for number in range(CAPACITY):
         assert recorder.add(scheduled(f"p{number}"), now)
     for number in range(30):
@@ -164,7 +164,7 @@ def test_only_what_there_is_no_room_for_is_combined_and_counted() -> None:
 
 
 def test_an_event_that_fails_is_written_later_and_all_wait_as_long_as_the_server_asks() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(scheduled("a"), 1000.0)
     recorder.add(scheduled("b"), 1000.0)
     series = recorder.next(1000.0)
@@ -176,7 +176,7 @@ def test_an_event_that_fails_is_written_later_and_all_wait_as_long_as_the_server
 
 
 def test_an_event_that_always_fails_is_lost_at_last_and_counted() -> None:
-    recorder, now = Recorder(), 1000.0
+    recorder, now = EventRecorder(), 1000.0
     recorder.add(scheduled("a"), now)
     for _ in range(TRIES):
         series = recorder.next(now)
@@ -188,7 +188,7 @@ def test_an_event_that_always_fails_is_lost_at_last_and_counted() -> None:
 
 
 def test_a_refused_event_is_lost_at_once_and_holds_nobody_up() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(scheduled("a"), 1000.0)
     recorder.add(scheduled("b"), 1000.0)
     series = recorder.next(1000.0)
@@ -199,7 +199,7 @@ def test_a_refused_event_is_lost_at_once_and_holds_nobody_up() -> None:
 
 
 def test_an_event_that_lived_out_its_time_is_created_anew_with_its_count() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
     recorder.add(failed_scheduling("p"), 1000.0)
     [series] = write_all(recorder, 1000.0)
     series.name = "p.1"
@@ -212,7 +212,7 @@ def test_an_event_that_lived_out_its_time_is_created_anew_with_its_count() -> No
 
 
 def test_what_is_remembered_of_written_events_is_bounded() -> None:
-    recorder, now = Recorder(), 1000.0
+    recorder, now = EventRecorder(), 1000.0
     for number in range(SERIES_KEPT + 500):
         now += 1.0
         recorder.add(failed_scheduling(f"p{number}"), now)
@@ -223,7 +223,7 @@ def test_what_is_remembered_of_written_events_is_bounded() -> None:
 
 
 def test_two_combined_events_that_begin_with_the_same_pod_are_out_at_the_same_time() -> None:
-    recorder = Recorder()
+    recorder = EventRecorder()
 
     def seen(uid: str, kind: str) -> EmitEvent:
         kinds = frozenset({kind})

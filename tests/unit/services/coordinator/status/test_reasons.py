@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.model.queue import Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus
 from tests.unit.services.coordinator.queues.queue_scenes import scene_with as queues_with
 from tests.unit.services.coordinator.scene import Scene
 
-KEY = group_key(Source.NATIVE, "default", "train")
+KEY = group_key(GroupSource.NATIVE, "default", "train")
 NOT_READY, UNSCHEDULABLE = "NotReadyForScheduling", "Unschedulable"
 
 
@@ -36,7 +36,7 @@ def members(scene: Scene, count: int, **changes: object) -> None:
 
 
 def group(**changes: object) -> ObjectChanged:
-    made = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    made = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=3)
     return ObjectChanged("podgroups", "default/train", replace(made, **changes))
 
 

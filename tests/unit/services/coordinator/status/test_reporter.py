@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
-from services.coordinator.core.state import NEVER, CoreSettings, State
+from services.coordinator.core.state import NEVER, CoordinatorState, CoreSettings
 from services.coordinator.status.reporter import (
     MAX_BACKOFF_S,
     NOMINATION_TRIES,
@@ -32,7 +32,7 @@ class Desk:
 
     def __init__(self, *, in_flight: int = 4, repeat_s: float = 60.0) -> None:
         settings = CoreSettings(notices_in_flight=in_flight, notice_repeat_s=repeat_s)
-        self.state = State(1, "conclave", "kube-default", settings, Random(0))
+        self.state = CoordinatorState(1, "conclave", "kube-default", settings, Random(0))
         self.state.now = 100.0
         self.notices = StatusReporter(self.state)
         self.out: dict[str, PatchCondition] = {}

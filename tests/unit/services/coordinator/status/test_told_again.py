@@ -9,7 +9,7 @@ from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.gang_rousing import ROUSED_AT_ONCE
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.preemption.delays import parse_delays
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -34,8 +34,8 @@ def gangs(scene: Scene, count: int, size: int) -> Waiting:
     """Of one kind: larger than any node, and all of one volume claim."""
     members = []
     for number in range(count):
-        key = group_key(Source.NATIVE, "default", f"g{number}")
-        made = PodGroup(key, Source.NATIVE, "default", f"g{number}", gang=True, min_count=size)
+        key = group_key(GroupSource.NATIVE, "default", f"g{number}")
+        made = PodGroup(key, GroupSource.NATIVE, "default", f"g{number}", gang=True, min_count=size)
         scene.inbox.append(ObjectChanged("podgroups", f"default/g{number}", made))
         members += [replace(large(f"g{number}-{one}", "data"), group=key) for one in range(size)]
     return waits(scene, *members)
@@ -79,7 +79,7 @@ def shake(scene: Scene) -> None:
 
 def test_a_gang_of_which_one_member_lacks_its_claim_rests_while_nodes_come_and_go() -> None:
     scene = cluster()
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=5)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=5)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     members = [replace(large(f"m{number}"), group=KEY) for number in range(5)]
     scene, waiting = waits(scene, *members, member(5, "none"))
@@ -134,7 +134,7 @@ def test_without_nodes_a_pod_whose_claim_is_missing_buys_none_until_it_is_there(
 @pytest.mark.parametrize(("least", "helped"), [(5, True), (6, False)])
 def test_without_nodes_a_gang_buys_some_only_where_enough_members_would_go_to_them(least: int, helped: bool) -> None:
     scene = cluster(nodes=0)
-    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=least)
+    group = PodGroup(KEY, GroupSource.NATIVE, "default", "train", gang=True, min_count=least)
     scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
     scene, waiting = waits(scene, *(member(number) for number in range(5)), member(5, "none"))
     assert [acts(scene, uid) for uid in waiting] == [{helped}] * 6

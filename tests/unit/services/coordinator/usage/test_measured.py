@@ -9,7 +9,7 @@ from services.coordinator.core.events import NodeSample
 from services.coordinator.usage.measured import GONE_S, STALE_S, MeasuredNodes, Telling
 from shared.model.node import Node
 from shared.policy.usage.class_usage import BASE
-from shared.policy.usage.node_use import Measured
+from shared.policy.usage.node_use import NodeMeasurement
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.readings import LATENCY_STALE_S
@@ -61,7 +61,7 @@ def test_without_the_mask_a_disk_that_nobody_measures_would_look_idle() -> None:
     masked, believed = UtilisationStore(), UtilisationStore()
     for store, unmeasured in ((masked, 0b0100), (believed, 0)):
         store.usage.teach(BASE, np.array([0.0, 0.0, 0.3, 0.0]), 1.0)
-        store.measure_some([Measured("n", [0.1, 0.1, 0.0, 0.1], 1.0, None, 0, unmeasured)])
+        store.measure_some([NodeMeasurement("n", [0.1, 0.1, 0.0, 0.1], 1.0, None, 0, unmeasured)])
     now = [store.look(np.array([0])).parts[0, 0, 2] for store in (masked, believed)]
     assert now == [pytest.approx(0.3), 0.0]
 
@@ -71,8 +71,8 @@ def test_nothing_is_learned_from_a_part_that_was_not_measured() -> None:
     for store in (measured, masked):
         store.bound("p", "n", "app", now_s=0.0)
     for number in range(1, 60):
-        measured.measure_some([Measured("n", [0.2, 0.2, 0.4, 0.0], float(number), None)])
-        masked.measure_some([Measured("n", [0.2, 0.2, 0.0, 0.0], float(number), None, None, 0b0100)])
+        measured.measure_some([NodeMeasurement("n", [0.2, 0.2, 0.4, 0.0], float(number), None)])
+        masked.measure_some([NodeMeasurement("n", [0.2, 0.2, 0.0, 0.0], float(number), None, None, 0b0100)])
     column = masked.column("app")
     assert measured.usage.use[column][2] > 0.1
     assert masked.usage.use[column][2] == 0.0

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from services.coordinator.core.events import Event, NodesMeasured
 from services.coordinator.settings import CoordinatorSettings
-from services.coordinator.usage.prometheus import AMOUNT_AGE_S, QUERIES, RATE_AGE_S, Asked, follow, samples_of
+from services.coordinator.usage.prometheus import AMOUNT_AGE_S, QUERIES, RATE_AGE_S, UsageQueries, follow, samples_of
 from shared.adapters.prometheus import PrometheusClient, Series
 from shared.errors import ConfigError
 from tests.fake_prometheus import FakePrometheus
@@ -24,7 +24,7 @@ ROWS = {
 }
 
 
-async def asked_once(served: FakePrometheus, asked: Asked) -> tuple[Event, ...]:
+async def asked_once(served: FakePrometheus, asked: UsageQueries) -> tuple[Event, ...]:
     posted: list[Event] = []
     heard = asyncio.Event()
 
@@ -42,7 +42,7 @@ async def asked_once(served: FakePrometheus, asked: Asked) -> tuple[Event, ...]:
 
 async def test_each_part_is_asked_by_its_query_and_told_with_its_age() -> None:
     served = FakePrometheus(ROWS)
-    [event] = await asked_once(served, Asked(QUERIES))
+    [event] = await asked_once(served, UsageQueries(QUERIES))
     assert isinstance(event, NodesMeasured)
     rates = {one.node: (one.cpu_millis, one.disk, one.network) for one in event.samples if one.age_s == RATE_AGE_S}
     amounts = {one.node: one.memory_bytes for one in event.samples if one.age_s == AMOUNT_AGE_S}
@@ -54,7 +54,7 @@ async def test_each_part_is_asked_by_its_query_and_told_with_its_age() -> None:
 
 async def test_a_part_with_an_empty_query_is_not_asked() -> None:
     served = FakePrometheus(ROWS)
-    await asked_once(served, Asked({"cpu": QUERIES["cpu"], "disk": ""}))
+    await asked_once(served, UsageQueries({"cpu": QUERIES["cpu"], "disk": ""}))
     assert served.asked == [QUERIES["cpu"]]
 
 

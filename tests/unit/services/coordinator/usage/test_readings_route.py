@@ -13,7 +13,7 @@ from services.coordinator.usage.desk import ReadingsDesk
 from shared.errors import WireError
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.wire.codec import decode, encode
 from shared.wire.messages import ReadingsAck
 from tests.unit.services.coordinator.scene import Scene
@@ -59,13 +59,13 @@ async def test_an_agents_readings_are_taken_and_answered() -> None:
     ids=["another's certificate", "another incarnation", "another's node"],
 )
 async def test_who_speaks_for_another_is_refused(changes: dict[str, object], caller: Caller, code: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await admin().readings(encode(message(0, **changes)), caller)
     assert refused.value.code == code
 
 
 async def test_a_standby_takes_none_and_what_is_no_message_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await Admin("standby").readings(encode(message(0)), Caller())
     assert refused.value.code == "not_leader"
     with pytest.raises(WireError):
@@ -88,7 +88,7 @@ async def test_a_sensor_is_known_by_its_role_and_sends_what_a_sensor_sends() -> 
         (Caller("sensor", certified=True), message(0), "forbidden"),
         (Caller("sensor", "n1", certified=True), of_sensor(), "foreign_agent"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await made.readings(encode(sent), caller)
         assert refused.value.code == code
 
@@ -97,7 +97,7 @@ async def test_a_sensor_is_not_told_that_its_node_is_unknown_before_the_leader_h
     made = admin()
     assert made.core is not None
     made.core.state.started = False
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await made.readings(encode(of_sensor()), Caller())
     assert refused.value.code == "not_ready"
 

@@ -16,7 +16,7 @@ from services.coordinator.usage.measured import GONE_S
 from shared.model.cluster_events import NodeDeleted, NodeUpserted, ObjectChanged
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.policy.registry import HEURISTICS, heeds_latency
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -309,8 +309,8 @@ def test_nobody_is_evicted_on_a_node_that_is_beyond_the_limit() -> None:
 @pytest.mark.parametrize("agents", MESHES)
 def test_a_gang_goes_within_the_limit_together_or_not_at_all(agents: str) -> None:
     made = scene(agents)
-    key = group_key(Source.NATIVE, "default", "g")
-    group = PodGroup(key, Source.NATIVE, "default", "g", gang=True, min_count=3)
+    key = group_key(GroupSource.NATIVE, "default", "g")
+    group = PodGroup(key, GroupSource.NATIVE, "default", "g", gang=True, min_count=3)
     made.inbox.append(ObjectChanged("podgroups", "default/g", group))
     pods = [strict(f"g{number}", cpu="2", group=key) for number in range(3)]
     measure(made, n0=20, n1=40, n2=50)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from services.coordinator.usage import target_status
-from services.coordinator.usage.latency_limits import Broken
+from services.coordinator.usage.latency_limits import BrokenLimit
 from services.coordinator.usage.measured import MeasuredNode
 from services.coordinator.usage.target_status import AGAIN_S, FIGURES_S, SETTLE_S, TargetStatuses
 from shared.kube.latency_targets import LatencyTargetObject, LatencyTargetSpec
 from shared.kube.objects import ObjectMeta
-from shared.kube.resources import Deleted, Upserted
+from shared.kube.resources import DeletedObject, Upserted
 from shared.wire.readings import MAX_TARGETS
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -36,7 +36,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
     return {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
 
 
-def told(statuses: TargetStatuses, known: dict[str, MeasuredNode], *broken: Broken, at_s: float = 0.0) -> Any:
+def told(statuses: TargetStatuses, known: dict[str, MeasuredNode], *broken: BrokenLimit, at_s: float = 0.0) -> Any:
     found = statuses.due(known, broken, {"shop"}, at_s, NOW)
     return found[0].status if found else None
 
@@ -70,7 +70,9 @@ def test_reachable_is_unknown_until_an_agent_tells_and_false_where_none_gets_the
 def test_a_broken_limit_names_the_policies_that_did_not_look_at_it() -> None:
     statuses = TargetStatuses()
     statuses.saw(shown())
-    broken = [Broken(f"default/p{number}", "n0", "shop", by) for number, by in enumerate(("", "ee@1", "ee@1", "lb@2"))]
+    broken = [
+        BrokenLimit(f"default/p{number}", "n0", "shop", by) for number, by in enumerate(("", "ee@1", "ee@1", "lb@2"))
+    ]
     message = conditions(told(statuses, nodes(n0=50), *broken))["LimitsKept"][2]
     assert message.count("ee@1 does not look at it") == message.count("lb@2 does not look at it") == 1
 
@@ -78,8 +80,8 @@ def test_a_broken_limit_names_the_policies_that_did_not_look_at_it() -> None:
 def test_a_broken_limit_names_the_pods_and_their_nodes() -> None:
     statuses = TargetStatuses()
     statuses.saw(shown())
-    broken = [Broken(f"default/p{number}", "n0", "shop") for number in range(7)]
-    status = told(statuses, nodes(n0=50), *broken, Broken("default/other", "n0", "another"))
+    broken = [BrokenLimit(f"default/p{number}", "n0", "shop") for number in range(7)]
+    status = told(statuses, nodes(n0=50), *broken, BrokenLimit("default/other", "n0", "another"))
     state, reason, message = conditions(status)["LimitsKept"]
     assert (state, reason, status["podsBeyondHardLimit"]) == ("False", "LimitBroken", 7)
     assert message.startswith("beyond the hard limit: default/p0 on n0, ")
@@ -131,7 +133,7 @@ def test_a_status_that_somebody_else_wrote_oddly_is_replaced() -> None:
 def test_one_that_is_gone_is_told_nothing() -> None:
     statuses = TargetStatuses()
     statuses.saw(shown())
-    statuses.saw([Deleted(shown()[0].object)])
+    statuses.saw([DeletedObject(shown()[0].object)])
     assert told(statuses, nodes(n0=10)) is None
 
 
@@ -162,7 +164,7 @@ def test_a_message_that_names_others_is_written_though_all_counts_are_the_same()
 def test_a_new_leader_that_has_heard_nobody_yet_leaves_what_the_one_before_it_wrote() -> None:
     before = TargetStatuses()
     before.saw(shown())
-    status = told(before, nodes(n0=50), Broken("default/p0", "n0", "shop"))
+    status = told(before, nodes(n0=50), BrokenLimit("default/p0", "n0", "shop"))
     statuses = TargetStatuses()
     statuses.saw(shown(status))
     assert told(statuses, {}, at_s=1000.0) is None
@@ -174,7 +176,7 @@ def test_without_that_time_each_new_leader_would_take_back_what_is_broken(monkey
     monkeypatch.setattr(target_status, "SETTLE_S", 0.0)
     before, statuses = TargetStatuses(), TargetStatuses()
     before.saw(shown())
-    statuses.saw(shown(told(before, nodes(n0=50), Broken("default/p0", "n0", "shop"))))
+    statuses.saw(shown(told(before, nodes(n0=50), BrokenLimit("default/p0", "n0", "shop"))))
     assert conditions(told(statuses, {}, at_s=1000.0))["LimitsKept"][0] == "True"
 
 

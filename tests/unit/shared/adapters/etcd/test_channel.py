@@ -11,9 +11,9 @@ import pytest
 
 from shared.adapters.etcd.channel import (
     EtcdConnection,
+    EtcdMember,
     EtcdSettings,
     EtcdTls,
-    Member,
     RollbackGuard,
     explain,
     split_endpoint,
@@ -110,7 +110,7 @@ async def test_a_history_is_over_for_a_majority_of_members_alone(monkeypatch, ot
             raise StoreRolledBack("of another cluster")
         return member
 
-    monkeypatch.setattr(Member, "ready", ready)
+    monkeypatch.setattr(EtcdMember, "ready", ready)
     connection = EtcdConnection(EtcdSettings(endpoints=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")))
     keeping = asyncio.ensure_future(connection.keep_history())
     for _ in connection.members:
@@ -170,7 +170,7 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
 
     async with await listening("etcd") as etcd, await listening("proxy") as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        member = Member(f"http://127.0.0.1:{etcd.sockets[0].getsockname()[1]}", None)
+        member = EtcdMember(f"http://127.0.0.1:{etcd.sockets[0].getsockname()[1]}", None)
         asking = asyncio.ensure_future(member.ready(asyncio.get_running_loop().time() + 5.0, patient=False))
         assert await came.get() == "etcd"
         await asking

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.http.answers import MAX_HEAD, AnswerBroken, AnswerReader, Head, head_of
+from shared.adapters.http.answers import MAX_HEAD, AnswerBroken, AnswerReader, ResponseHead, head_of
 
 STATUS = b'{"kind":"Status","status":"Success","code":201}'
 BOUND = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
@@ -16,7 +16,7 @@ EVENTS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b'5\r\n{"a":\r\n2;ext="x"\r\n1}\r\n0\r\nTrailer: read over\r\n\r\n'
 
 
-def read(text: bytes, cuts: list[int] | None = None, *, ended: bool = False) -> tuple[Head | None, bytes, bool]:
+def read(text: bytes, cuts: list[int] | None = None, *, ended: bool = False) -> tuple[ResponseHead | None, bytes, bool]:
     """(head, body, done) of ``text``, fed in the pieces that ``cuts`` makes of it."""
     reader, body = AnswerReader(), []
     reader.begin()
@@ -35,7 +35,7 @@ cuts = st.lists(st.integers(0, 400), max_size=12)
 @given(cuts=cuts)
 def test_an_answer_with_a_length_is_read_whole_in_any_pieces(cuts: list[int]) -> None:
     head, body, done = read(BOUND, cuts)
-    assert head == Head(201, len(STATUS), chunked=False, keep_alive=True, retry_after=None)
+    assert head == ResponseHead(201, len(STATUS), chunked=False, keep_alive=True, retry_after=None)
     assert (body, done) == (STATUS, True)
 
 
@@ -76,7 +76,7 @@ def test_what_answers_a_connect_has_no_body_whatever_it_says() -> None:
 
 def test_headers_are_read_whatever_their_case() -> None:
     head = head_of(b"HTTP/1.0 429 Too Many\r\ncontent-LENGTH:  7 \r\nRETRY-After: 3\r\nConnection: Keep-Alive")
-    assert head == Head(429, 7, chunked=False, keep_alive=True, retry_after="3")
+    assert head == ResponseHead(429, 7, chunked=False, keep_alive=True, retry_after="3")
 
 
 @pytest.mark.parametrize(

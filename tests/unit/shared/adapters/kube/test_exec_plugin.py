@@ -13,31 +13,31 @@ import pytest
 
 from shared.adapters.kube import exec_plugin
 from shared.adapters.kube.exec_plugin import Credential, credential_of
-from shared.adapters.kube.kubeconfig import Entry
+from shared.adapters.kube.kubeconfig import KubeconfigEntry
 from shared.errors import ConfigError
 
 VERSION = "client.authentication.k8s.io/v1"
 
 
-def user(tmp_path: Path, body: str, **fields: Any) -> Entry:
+def user(tmp_path: Path, body: str, **fields: Any) -> KubeconfigEntry:
     script = tmp_path / "plugin.py"
     script.write_text(f"import json, os, sys\n{body}\n")
     command = {"apiVersion": VERSION, "command": sys.executable, "args": ["-I", str(script)], **fields}
-    return Entry("config: users[u].user", {"exec": command}, tmp_path)
+    return KubeconfigEntry("config: users[u].user", {"exec": command}, tmp_path)
 
 
 def prints(status: str, version: str = VERSION) -> str:
     return f"print(json.dumps({{'apiVersion': {version!r}, 'kind': 'ExecCredential', 'status': {status}}}))"
 
 
-CLUSTER = Entry("config: clusters[c].cluster", {"server": "https://h"}, Path())
+CLUSTER = KubeconfigEntry("config: clusters[c].cluster", {"server": "https://h"}, Path())
 
 
-async def given(entry: Entry, cluster: Entry = CLUSTER) -> Credential:
+async def given(entry: KubeconfigEntry, cluster: KubeconfigEntry = CLUSTER) -> Credential:
     return await credential_of(entry, cluster)
 
 
-async def refused(entry: Entry) -> str:
+async def refused(entry: KubeconfigEntry) -> str:
     with pytest.raises(ConfigError, match=r"^config: users\[u\]\.user\.exec: ") as caught:
         await given(entry)
     assert "\n" not in str(caught.value)
@@ -56,7 +56,7 @@ async def test_a_plugin_is_told_what_client_go_tells_it_and_what_the_kubeconfig_
 async def told(tmp_path: Path, cluster: dict[str, Any], **fields: Any) -> Any:
     """``KUBERNETES_EXEC_INFO`` as the plugin sees it."""
     (tmp_path / "ca.pem").write_bytes(b"-----BEGIN of a CA")
-    entry = Entry("config: clusters[c].cluster", cluster, tmp_path)
+    entry = KubeconfigEntry("config: clusters[c].cluster", cluster, tmp_path)
     plugin = user(tmp_path, prints("{'token': os.environ['KUBERNETES_EXEC_INFO']}"), **fields)
     return json.loads((await given(plugin, entry)).token)["spec"]
 
@@ -131,14 +131,14 @@ async def test_a_plugin_that_nobody_may_talk_to_reads_nothing(tmp_path: Path):
 
 async def test_a_plugin_that_is_not_installed_is_told_with_its_hint(tmp_path: Path):
     asked = {"apiVersion": VERSION, "command": "no-such-plugin", "installHint": "see https://example.com\nand brew it"}
-    message = await refused(Entry("config: users[u].user", {"exec": asked}, tmp_path))
+    message = await refused(KubeconfigEntry("config: users[u].user", {"exec": asked}, tmp_path))
     assert "'no-such-plugin' is not installed here: see https://example.com and brew it" in message
     assert "is not installed here;" in await refused(
-        Entry("config: users[u].user", {"exec": {**asked, "installHint": None}}, tmp_path)
+        KubeconfigEntry("config: users[u].user", {"exec": {**asked, "installHint": None}}, tmp_path)
     )
 
 
-async def named(entry: Entry, pattern: str) -> str:
+async def named(entry: KubeconfigEntry, pattern: str) -> str:
     with pytest.raises(ConfigError, match=pattern) as caught:
         await given(entry)
     return str(caught.value)
@@ -171,7 +171,7 @@ async def test_another_version_is_refused_by_name(tmp_path: Path):
 
 @pytest.mark.parametrize("asked", [None, {}, {"command": 7}, {"command": "/nonexistent/plugin"}])
 async def test_a_plugin_that_cannot_be_run_is_named(tmp_path: Path, asked: Any):
-    await refused(Entry("config: users[u].user", {"exec": asked}, tmp_path))
+    await refused(KubeconfigEntry("config: users[u].user", {"exec": asked}, tmp_path))
 
 
 async def test_a_plugin_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -184,5 +184,7 @@ async def test_a_command_with_a_slash_begins_at_its_kubeconfig(tmp_path: Path):
     script.parent.mkdir()
     script.write_text(f"#!{sys.executable} -I\nimport json\n{prints(repr({'token': 'beside'}))}\n")
     script.chmod(0o700)
-    entry = Entry("config: users[u].user", {"exec": {"apiVersion": VERSION, "command": "bin/plugin"}}, tmp_path)
+    entry = KubeconfigEntry(
+        "config: users[u].user", {"exec": {"apiVersion": VERSION, "command": "bin/plugin"}}, tmp_path
+    )
     assert (await given(entry)).token == "beside"

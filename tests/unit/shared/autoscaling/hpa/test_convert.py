@@ -10,15 +10,24 @@ import pytest
 from shared.autoscaling.hpa import objects as api
 from shared.autoscaling.hpa.convert_seen import answers_from_api, pods_from_api
 from shared.autoscaling.hpa.convert_spec import spec_from_api
-from shared.autoscaling.hpa.model import DEFAULT_DOWN, DEFAULT_UP, NEVER_S, Aim, Behavior, ObjectRef, Source, Spec
+from shared.autoscaling.hpa.model import (
+    DEFAULT_DOWN,
+    DEFAULT_UP,
+    NEVER_S,
+    Aim,
+    Behavior,
+    HpaObjectSpec,
+    MetricSource,
+    ObjectRef,
+)
 from shared.autoscaling.hpa.values import duration_s, fraction, milli, seconds
 from shared.errors import ObjectError
-from shared.kube.objects import Pod
+from shared.kube.objects import KubePod
 
 Json = dict[str, Any]
 
 
-def hpa(**fields: Any) -> Spec:
+def hpa(**fields: Any) -> HpaObjectSpec:
     return spec_from_api(msgspec.convert({"spec": {"maxReplicas": 9, **fields}}, api.HorizontalPodAutoscaler))
 
 
@@ -31,7 +40,7 @@ def test_what_is_left_out_has_the_api_servers_default() -> None:
     bare = hpa()
     assert (bare.minimum, bare.behavior, bare.namespace) == (1, None, "default")
     assert [(one.source, one.name, one.aim, one.amount) for one in bare.metrics] == [
-        (Source.RESOURCE, "cpu", Aim.UTILIZATION, 80)
+        (MetricSource.RESOURCE, "cpu", Aim.UTILIZATION, 80)
     ]
     partly = hpa(behavior={"scaleDown": {"selectPolicy": "Min", "tolerance": "50m"}}).behavior
     assert partly is not None
@@ -127,7 +136,7 @@ def test_a_spec_that_cannot_be_is_refused_by_its_field(fields: Json, told: str) 
 
 def pod(spec: Json, status: Json | None = None) -> Any:
     raw = {"metadata": {"name": "p"}, "spec": spec, "status": status or {"phase": "Running"}}
-    [found] = pods_from_api([msgspec.convert(raw, Pod)], "default", "pods")
+    [found] = pods_from_api([msgspec.convert(raw, KubePod)], "default", "pods")
     return found
 
 
@@ -181,7 +190,7 @@ def test_a_pod_that_cannot_be_read_is_refused_by_its_field(spec: Json, status: J
 
 def test_pods_and_metrics_of_another_namespace_are_left_out() -> None:
     elsewhere = {"name": "p", "namespace": "other"}
-    assert pods_from_api([msgspec.convert({"metadata": elsewhere}, Pod)], "default", "pods") == ()
+    assert pods_from_api([msgspec.convert({"metadata": elsewhere}, KubePod)], "default", "pods") == ()
     raw = {"resource": [{"metadata": elsewhere, "timestamp": "1970-01-01T00:00:00Z"}]}
     assert answers_from_api(msgspec.convert(raw, api.CaseMetrics), "default", "metrics").resource == ()
 

@@ -9,21 +9,27 @@ from hypothesis import strategies as st
 from shared.autoscaling.hpa.limits import settle, with_scale_event
 from shared.autoscaling.hpa.model import (
     Behavior,
-    Controller,
+    HpaController,
+    HpaObjectSpec,
     Memory,
     Recommendation,
     ScaleEvent,
     ScalingPolicy,
     ScalingRules,
-    Spec,
 )
 from tests.hpa_builders import FREE, NOON, rules, spec
 
 PLAIN = spec()
-FLAGS = Controller()
+FLAGS = HpaController()
 
 
-def done(given: Spec, current: int, wanted: int, memory: Memory = Memory(), now: float = NOON) -> tuple[int, str]:  # noqa: B008
+def done(
+    given: HpaObjectSpec,
+    current: int,
+    wanted: int,
+    memory: Memory = Memory(),  # noqa: B008
+    now: float = NOON,
+) -> tuple[int, str]:
     found = settle(given, memory, current=current, wanted=wanted, now=now, flags=FLAGS)
     return found.replicas, found.limited.reason
 
@@ -43,7 +49,7 @@ def test_without_behavior_a_rise_is_at_most_a_doubling_or_four() -> None:
 
 def test_without_behavior_the_highest_of_the_window_counts_its_end_included() -> None:
     assert done(PLAIN, 8, 2, remembering((6, 300.0), (9, 300.1))) == (6, "DesiredWithinRange")
-    found = settle(PLAIN, remembering((6, 0.0)), current=8, wanted=2, now=NOON, flags=Controller(down_window_s=0))
+    found = settle(PLAIN, remembering((6, 0.0)), current=8, wanted=2, now=NOON, flags=HpaController(down_window_s=0))
     assert found.replicas == 6  # a window of 0 still knows this instant
     assert found.able.reason == "ScaleDownStabilized"
 
@@ -145,7 +151,7 @@ def test_bounds_hold_and_no_limit_turns_a_move_round(
 ) -> None:
     maximum = minimum + more
     current = minimum + place % (more + 1)
-    limited = Spec(minimum=minimum, maximum=maximum, metrics=(), behavior=behavior)
+    limited = HpaObjectSpec(minimum=minimum, maximum=maximum, metrics=(), behavior=behavior)
     found = settle(limited, memory, current=current, wanted=wanted, now=NOON, flags=FLAGS)
     assert minimum <= found.replicas <= maximum
     if behavior is not None:

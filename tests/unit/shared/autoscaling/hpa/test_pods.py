@@ -7,12 +7,21 @@ import math
 import pytest
 
 from shared.autoscaling.hpa.convert_spec import utilization_metric
-from shared.autoscaling.hpa.model import Aim, Answers, ContainerFacts, Controller, Metric, PodFacts, PodUsage, Source
+from shared.autoscaling.hpa.model import (
+    Aim,
+    ContainerFacts,
+    HpaController,
+    HpaMetric,
+    MetricAnswers,
+    MetricSource,
+    PodFacts,
+    PodUsage,
+)
 from shared.autoscaling.hpa.pods import Tolerance, quotient, requests_of, whole_replicas
 from tests.hpa_builders import FREE, LABELS, NOON, pod, pods, spec, usage, used, wanted
 
 CPU = spec(behavior=FREE)
-MEAN = spec(Metric(source=Source.RESOURCE, name="cpu", aim=Aim.AVERAGE_VALUE, amount=500), behavior=FREE)
+MEAN = spec(HpaMetric(source=MetricSource.RESOURCE, name="cpu", aim=Aim.AVERAGE_VALUE, amount=500), behavior=FREE)
 
 
 def test_replicas_follow_the_ratio_times_the_pods_that_are_ready() -> None:
@@ -100,7 +109,7 @@ def test_for_cpu_a_pod_that_starts_is_unready(facts: dict[str, object], unready:
 def test_for_memory_only_pending_pods_are_unready() -> None:
     memory = spec(utilization_metric("memory", 50), behavior=FREE)
     seen = [pod("p0"), pod("p1", ready="False", start_s=NOON)]
-    answers = Answers(
+    answers = MetricAnswers(
         resource=tuple(PodUsage(f"p{i}", LABELS, NOON, 30.0, (("c", {"memory": 800 * (i == 0)}),)) for i in range(2))
     )
     assert wanted(memory, 2, answers, seen) == 2  # 400 of 1000 each: 0.8 of two that are ready
@@ -109,7 +118,7 @@ def test_for_memory_only_pending_pods_are_unready() -> None:
 def test_periods_of_the_controller_are_settings() -> None:
     young = [pod("p0"), pod("p1", start_s=NOON - 100, ready="False", ready_since_s=NOON - 90)]
     assert wanted(CPU, 2, used(500, 0), young) == 2
-    assert wanted(CPU, 2, used(500, 0), young, flags=Controller(cpu_initialization_s=50, initial_readiness_s=5)) == 1
+    assert wanted(CPU, 2, used(500, 0), young, flags=HpaController(cpu_initialization_s=50, initial_readiness_s=5)) == 1
 
 
 def test_metrics_of_pods_that_are_gone_count_in_a_mean_but_not_in_utilisation() -> None:
@@ -121,7 +130,7 @@ def test_metrics_of_pods_that_are_gone_count_in_a_mean_but_not_in_utilisation() 
 
 def test_one_container_without_the_resource_makes_its_pod_missing() -> None:
     half = PodUsage("p1", LABELS, NOON, 30.0, (("c", {"cpu": 100}), ("side", {"memory": 5})))
-    answers = Answers(resource=(usage("p0", 900), half, usage("p2", 900)))
+    answers = MetricAnswers(resource=(usage("p0", 900), half, usage("p2", 900)))
     assert wanted(CPU, 3, answers) == 4
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from shared.autoscaling.hpa.model import (
     Aim,
-    Answers,
-    Controller,
     CustomSeries,
     ExternalSeries,
-    Metric,
+    HpaController,
+    HpaMetric,
+    MetricAnswers,
+    MetricSource,
     ObjectRef,
-    Source,
 )
 from shared.autoscaling.hpa.proposals import milli_text
 from shared.model.labels import selector_of_labels
@@ -23,8 +23,8 @@ from tests.hpa_builders import FREE, QUEUE_TEN, once, pod, pods, queued, rules, 
 FRONT = ObjectRef("networking.k8s.io", "Ingress", "front")
 
 
-def on(source: Source, aim: Aim, amount: int, **fields: Any) -> Any:
-    return spec(Metric(source=source, name="rps", aim=aim, amount=amount, **fields), behavior=FREE)
+def on(source: MetricSource, aim: Aim, amount: int, **fields: Any) -> Any:
+    return spec(HpaMetric(source=source, name="rps", aim=aim, amount=amount, **fields), behavior=FREE)
 
 
 def series(value: int, described: ObjectRef = FRONT, **fields: Any) -> CustomSeries:
@@ -32,14 +32,14 @@ def series(value: int, described: ObjectRef = FRONT, **fields: Any) -> CustomSer
     return CustomSeries(described, **given)
 
 
-def told(*found: CustomSeries) -> Answers:
-    return Answers(custom=found)
+def told(*found: CustomSeries) -> MetricAnswers:
+    return MetricAnswers(custom=found)
 
 
-OBJECT = on(Source.OBJECT, Aim.VALUE, 20_000, described=FRONT)
-PER_POD = on(Source.OBJECT, Aim.AVERAGE_VALUE, 20_000, described=FRONT)
-OF_PODS = on(Source.PODS, Aim.AVERAGE_VALUE, 10_000)
-OUTSIDE = on(Source.EXTERNAL, Aim.VALUE, 30_000)
+OBJECT = on(MetricSource.OBJECT, Aim.VALUE, 20_000, described=FRONT)
+PER_POD = on(MetricSource.OBJECT, Aim.AVERAGE_VALUE, 20_000, described=FRONT)
+OF_PODS = on(MetricSource.PODS, Aim.AVERAGE_VALUE, 10_000)
+OUTSIDE = on(MetricSource.EXTERNAL, Aim.VALUE, 30_000)
 
 
 def test_a_total_is_taken_in_proportion_to_the_pods_that_run_and_are_ready() -> None:
@@ -73,7 +73,7 @@ def test_exactly_one_series_describes_an_object() -> None:
 
 
 def test_a_metric_of_a_namespace_is_of_the_hpas_own_whatever_it_names() -> None:
-    by_namespace = on(Source.OBJECT, Aim.VALUE, 20_000, described=ObjectRef("", "Namespace", "ignored"))
+    by_namespace = on(MetricSource.OBJECT, Aim.VALUE, 20_000, described=ObjectRef("", "Namespace", "ignored"))
     assert wanted(by_namespace, 4, told(series(32_000, ObjectRef("", "Namespace", "default"), namespace=""))) == 7
 
 
@@ -88,31 +88,33 @@ def test_ones_own_metric_counts_pods_and_not_cpu_readiness() -> None:
 
 
 def test_external_series_are_added_up() -> None:
-    both = Answers(external=(ExternalSeries("rps", {"q": "a"}, 40_000), ExternalSeries("rps", {"q": "b"}, 8_000)))
+    both = MetricAnswers(external=(ExternalSeries("rps", {"q": "a"}, 40_000), ExternalSeries("rps", {"q": "b"}, 8_000)))
     assert wanted(OUTSIDE, 4, both) == 7  # 48 of 30, of 4
-    chosen = on(Source.EXTERNAL, Aim.VALUE, 30_000, selector=selector_of_labels({"q": "a"}))
+    chosen = on(MetricSource.EXTERNAL, Aim.VALUE, 30_000, selector=selector_of_labels({"q": "a"}))
     assert wanted(chosen, 4, both) == 6
-    assert wanted(chosen, 4, Answers(external=both.external[1:])) == "FailedGetExternalMetric"
+    assert wanted(chosen, 4, MetricAnswers(external=both.external[1:])) == "FailedGetExternalMetric"
 
 
 def test_a_sum_that_overflows_asks_for_as_many_as_can_be() -> None:
     huge = ExternalSeries("rps", {}, 9 * 10**18)
-    assert wanted(OUTSIDE, 4, Answers(external=(huge, huge))) == 2**31 - 1
-    per_pod = on(Source.EXTERNAL, Aim.AVERAGE_VALUE, 1_000)
-    assert wanted(per_pod, 4, Answers(external=(huge, huge))) == 2**31 - 1
-    assert wanted(per_pod, 4, Answers(external=(ExternalSeries("rps", {}, -1),))) == 2**31 - 1  # as the real one
+    assert wanted(OUTSIDE, 4, MetricAnswers(external=(huge, huge))) == 2**31 - 1
+    per_pod = on(MetricSource.EXTERNAL, Aim.AVERAGE_VALUE, 1_000)
+    assert wanted(per_pod, 4, MetricAnswers(external=(huge, huge))) == 2**31 - 1
+    assert wanted(per_pod, 4, MetricAnswers(external=(ExternalSeries("rps", {}, -1),))) == 2**31 - 1  # as the real one
 
 
 @pytest.mark.parametrize(
     ("given", "answers", "reason"),
     [
-        pytest.param(spec(), Answers(resource_error="down"), "FailedGetResourceMetric", id="resource"),
-        pytest.param(OF_PODS, Answers(custom_error="down"), "FailedGetPodsMetric", id="pods"),
-        pytest.param(OBJECT, Answers(custom=(series(1),), custom_error="down"), "FailedGetObjectMetric", id="object"),
-        pytest.param(OUTSIDE, Answers(external_error="down"), "FailedGetExternalMetric", id="external"),
+        pytest.param(spec(), MetricAnswers(resource_error="down"), "FailedGetResourceMetric", id="resource"),
+        pytest.param(OF_PODS, MetricAnswers(custom_error="down"), "FailedGetPodsMetric", id="pods"),
+        pytest.param(
+            OBJECT, MetricAnswers(custom=(series(1),), custom_error="down"), "FailedGetObjectMetric", id="object"
+        ),
+        pytest.param(OUTSIDE, MetricAnswers(external_error="down"), "FailedGetExternalMetric", id="external"),
     ],
 )
-def test_an_api_that_does_not_answer_fails_its_metrics(given: Any, answers: Answers, reason: str) -> None:
+def test_an_api_that_does_not_answer_fails_its_metrics(given: Any, answers: MetricAnswers, reason: str) -> None:
     found = once(given, 2, answers)
     assert (found.replicas, found.reason, found.scaled) == (2, reason, False)
     assert "down" in found.error or reason == "FailedGetResourceMetric"
@@ -123,7 +125,7 @@ def test_own_tolerances_replace_the_controllers_each_on_its_side() -> None:
     assert wanted(spec(QUEUE_TEN, behavior=own), 4, queued(60)) == 4
     assert wanted(spec(QUEUE_TEN, behavior=own), 4, queued(61)) == 7
     assert wanted(spec(QUEUE_TEN, behavior=own), 4, queued(35)) == 4  # 3.5: downwards the controller's holds
-    assert wanted(spec(QUEUE_TEN, behavior=own), 4, queued(60), flags=Controller(configurable_tolerance=False)) == 6
+    assert wanted(spec(QUEUE_TEN, behavior=own), 4, queued(60), flags=HpaController(configurable_tolerance=False)) == 6
 
 
 def test_amounts_are_told_as_quantities() -> None:

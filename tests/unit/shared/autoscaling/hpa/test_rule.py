@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from shared.autoscaling.hpa.convert_spec import external_metric
 from shared.autoscaling.hpa.model import (
-    Answers,
     Behavior,
-    Condition,
-    Controller,
     Fallback,
+    HpaController,
+    HpaObjectSpec,
+    HpaObjectStatus,
+    HpaOutcome,
     Memory,
-    Outcome,
+    MetricAnswers,
     Recommendation,
     ScaleEvent,
-    Spec,
-    Status,
+    ScalingCondition,
 )
 from shared.autoscaling.hpa.rule import ABOVE_MAXIMUM, BELOW_MINIMUM
 from tests.hpa_builders import CPU_HALF, FREE, NOON, QUEUE_TEN, once, pods, queued, reasons, rules, scale, spec, used
@@ -30,7 +30,9 @@ QUEUE = spec(QUEUE_TEN, behavior=FREE)
 BOTH = spec(QUEUE_TEN, CPU_HALF, behavior=FREE)
 
 
-def after(found: Outcome, given_spec: Spec, answers: Answers, seconds: float, **more: Any) -> Outcome:
+def after(
+    found: HpaOutcome, given_spec: HpaObjectSpec, answers: MetricAnswers, seconds: float, **more: Any
+) -> HpaOutcome:
     """The next reconciliation, so many seconds after noon, by the same controller."""
     return once(given_spec, found.replicas, answers, memory=found.memory, now=NOON + seconds, **more)
 
@@ -67,7 +69,7 @@ def test_with_an_invalid_metric_the_others_may_hold_or_rise_but_never_fall() -> 
 
 def test_all_metrics_invalid_keeps_what_was_desired() -> None:
     first = once(QUEUE, 4, queued(60))
-    then = after(first, QUEUE, Answers(external_error="down"), 15)
+    then = after(first, QUEUE, MetricAnswers(external_error="down"), 15)
     assert (then.replicas, then.status.desired, then.reason) == (6, 6, "FailedGetExternalMetric")
     assert then.status.conditions["ScalingActive"].status == "False"
     assert reasons(then)["ScalingLimited"] == "DesiredWithinRange"  # of the step before
@@ -75,7 +77,7 @@ def test_all_metrics_invalid_keeps_what_was_desired() -> None:
 
 def test_outside_its_bounds_a_target_is_put_back_before_any_metric_is_read() -> None:
     bounded = spec(QUEUE_TEN, minimum=3, maximum=6, behavior=FREE)
-    above, below = once(bounded, 9, Answers(external_error="down")), once(bounded, 2, queued(99))
+    above, below = once(bounded, 9, MetricAnswers(external_error="down")), once(bounded, 2, queued(99))
     assert (above.replicas, above.reason, above.rescale_reason) == (6, ABOVE_MAXIMUM, ABOVE_MAXIMUM)
     assert (below.replicas, below.reason, below.error) == (3, BELOW_MINIMUM, "")
     assert below.memory.recommendations == (Recommendation(2, NOON),)  # only what was found
@@ -125,12 +127,12 @@ def test_another_hpa_is_no_rival_where_it_selects_none_of_our_pods() -> None:
     assert once(QUEUE, 4, queued(60), pods(0), others=("app=web",)).replicas == 6
 
 
-ZERO = Controller(scale_to_zero=True)
+ZERO = HpaController(scale_to_zero=True)
 TO_ZERO = spec(QUEUE_TEN, minimum=0, behavior=FREE)
 
 
 def test_a_target_at_zero_is_left_alone() -> None:
-    for flags in (Controller(), ZERO):
+    for flags in (HpaController(), ZERO):
         found = once(TO_ZERO, 0, queued(90), flags=flags)
         assert (found.replicas, found.status.desired, found.reason) == (0, 0, "ScalingDisabled")
         assert (found.error, found.scaled) == ("", False)
@@ -153,30 +155,30 @@ def test_percents_of_nothing_wake_nothing() -> None:
 
 
 def test_a_minimum_that_was_raised_meanwhile_wakes_it_too() -> None:
-    asleep = Memory(status=Status(conditions={"ScaledToZero": Condition("True", "ScaledToZero")}))
+    asleep = Memory(status=HpaObjectStatus(conditions={"ScaledToZero": ScalingCondition("True", "ScaledToZero")}))
     found = once(spec(QUEUE_TEN, minimum=3, behavior=FREE), 0, queued(0), memory=asleep, flags=ZERO)
     assert (found.replicas, found.rescale_reason) == (3, BELOW_MINIMUM)
 
 
 def test_utilisation_alone_never_wakes_a_target() -> None:
-    asleep = Memory(status=Status(conditions={"ScaledToZero": Condition("True", "ScaledToZero")}))
+    asleep = Memory(status=HpaObjectStatus(conditions={"ScaledToZero": ScalingCondition("True", "ScaledToZero")}))
     assert once(spec(minimum=0, behavior=FREE), 0, used(), memory=asleep, flags=ZERO).reason == "ScalingDisabled"
 
 
 FALLBACK = spec(external_metric("queue", 10_000, Fallback(7, 180.0)), behavior=FREE)
-FALLING_BACK = Controller(external_fallback=True)
+FALLING_BACK = HpaController(external_fallback=True)
 
 
 def test_an_external_metric_that_fails_for_long_enough_asks_for_its_fall_back() -> None:
-    def gone(seconds: float, before: Outcome, **more: Any) -> Outcome:
-        return after(before, FALLBACK, Answers(), seconds, **{"flags": FALLING_BACK, **more})
+    def gone(seconds: float, before: HpaOutcome, **more: Any) -> HpaOutcome:
+        return after(before, FALLBACK, MetricAnswers(), seconds, **{"flags": FALLING_BACK, **more})
 
-    first = once(FALLBACK, 4, Answers(), flags=FALLING_BACK)
+    first = once(FALLBACK, 4, MetricAnswers(), flags=FALLING_BACK)
     assert (first.replicas, first.reason) == (4, "FailedGetExternalMetric")
     assert gone(179.9, first).replicas == 4
     there = gone(180, first)
     assert (there.replicas, there.error, reasons(there)["ScalingActive"]) == (7, "", "ValidMetricFound")
-    assert gone(180, first, flags=Controller()).replicas == 4  # behind its gate
+    assert gone(180, first, flags=HpaController()).replicas == 4  # behind its gate
     seen = after(first, FALLBACK, queued(40), 60, flags=FALLING_BACK)
     assert gone(200, seen).replicas == 4  # it failed anew, not since noon
 
@@ -204,7 +206,7 @@ def test_over_any_series_bounds_hold_and_an_outage_moves_nothing(
         found = once(
             given_spec,
             replicas,
-            queued(value) if answers else Answers(external_error="down"),
+            queued(value) if answers else MetricAnswers(external_error="down"),
             memory=memory,
             now=NOON + 15 * index,
         )

@@ -10,12 +10,12 @@ import pytest
 from lab.autoscaling.episode import Setup
 from lab.autoscaling.policies import LEARNED, make
 from lab.worlds.services.topology import default_topology
-from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.aware import MEMORY, TOLD, AwarePolicy, gru, shapes
 from shared.autoscaling.networks.dqn import DqnPolicy
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
-from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
+from shared.autoscaling.observation import Bounds, ScalingObservation, ServiceObservation
 from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile, encode
 
@@ -46,7 +46,7 @@ def one(**more):
 
 
 def seen(now=0.0, **services):
-    return Observation(now=now, services=services, latency_objective_s=0.5)
+    return ScalingObservation(now=now, services=services, latency_objective_s=0.5)
 
 
 def test_a_row_has_the_readings_as_shares_ratios_and_logarithms():
@@ -133,4 +133,4 @@ def test_shipped_weights_say_how_they_came_about_and_are_small(name):
 def test_one_agent_serves_a_graph_of_the_size_it_was_trained_on():
     assert make("karma").services == 0
     assert make("karma-single").services == make("dqn").services == 4
-    assert make("karma-single").agents is Agents.SINGLE
+    assert make("karma-single").agents is KarmaAgents.SINGLE

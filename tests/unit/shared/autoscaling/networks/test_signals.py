@@ -6,8 +6,8 @@ import pytest
 
 from shared.autoscaling.networks.demand import DemandPolicy, DemandSettings
 from shared.autoscaling.networks.features import CLIP, FEATURES, features, inputs_of
-from shared.autoscaling.networks.signals import Reader
-from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
+from shared.autoscaling.networks.signals import SignalReader
+from shared.autoscaling.observation import Bounds, ScalingObservation, ServiceObservation
 
 
 def service(**more):
@@ -19,17 +19,17 @@ def service(**more):
 
 
 def seen(now=10.0, calls=(), **services):
-    return Observation(now=now, services=services, calls=calls, latency_objective_s=0.5)
+    return ScalingObservation(now=now, services=services, calls=calls, latency_objective_s=0.5)
 
 
 def test_what_a_replica_can_answer_follows_from_the_cpu_it_uses():
-    one = Reader().read(seen(web=service()))["web"]
+    one = SignalReader().read(seen(web=service()))["web"]
     assert one.per_replica == pytest.approx(60 * 0.85 / 0.6)
     assert one.needed == pytest.approx(120 / 85)
 
 
 def test_a_service_that_is_full_answers_what_it_can_and_teaches_what_full_is():
-    reader = Reader()
+    reader = SignalReader()
     for step in range(12):
         full = service(arrivals=300.0, served=140.0, failed=160.0, queue=80.0, usage={"cpu": 0.35})
         one = reader.read(seen(now=10.0 * step, web=full))["web"]
@@ -39,7 +39,7 @@ def test_a_service_that_is_full_answers_what_it_can_and_teaches_what_full_is():
 
 
 def test_failures_that_load_does_not_explain_teach_nothing():
-    reader = Reader()
+    reader = SignalReader()
     before = reader.read(seen(web=service()))["web"].per_replica
     broken = service(served=60.0, failed=60.0, usage={"cpu": 0.15})
     assert reader.read(seen(now=20.0, web=broken))["web"].per_replica == before
@@ -47,7 +47,7 @@ def test_failures_that_load_does_not_explain_teach_nothing():
 
 def test_demand_sees_through_a_caller_that_is_too_small():
     calls = (("web", "db"),)
-    reader = Reader()
+    reader = SignalReader()
     reader.read(seen(calls=calls, web=service(), db=service()))
     flood = service(arrivals=510.0, served=170.0, failed=340.0, queue=50.0, usage={"cpu": 0.425})
     found = reader.read(seen(now=20.0, calls=calls, web=flood, db=service(arrivals=170.0, served=170.0)))
@@ -56,11 +56,11 @@ def test_demand_sees_through_a_caller_that_is_too_small():
 
 
 def test_who_is_not_ready_and_was_not_asked_for_lately_is_stuck():
-    reader = Reader()
+    reader = SignalReader()
     reader.read(seen(web=service(replicas=3, ready=3)))
     assert reader.read(seen(now=20.0, web=service(replicas=3, ready=2, starting=1)))["web"].stuck == 1
     grown = service(replicas=4, ready=3, starting=1)
-    reader = Reader()
+    reader = SignalReader()
     reader.read(seen(web=service(replicas=3, ready=3)))
     assert reader.read(seen(now=20.0, web=grown))["web"].stuck == 0
     assert reader.read(seen(now=60.0, web=grown))["web"].stuck == 1
@@ -68,7 +68,7 @@ def test_who_is_not_ready_and_was_not_asked_for_lately_is_stuck():
 
 @pytest.mark.parametrize("reading", [None, float("nan"), -5.0, float("inf")])
 def test_a_reading_that_is_none_or_nonsense_keeps_the_last_demand(reading):
-    reader = Reader()
+    reader = SignalReader()
     before = reader.read(seen(web=service()))["web"]
     after = reader.read(seen(now=20.0, web=service(arrivals=reading, served=reading)))["web"]
     assert after.missing
@@ -76,7 +76,7 @@ def test_a_reading_that_is_none_or_nonsense_keeps_the_last_demand(reading):
 
 
 def test_a_loop_that_somebody_let_in_is_read_all_the_same():
-    found = Reader().read(seen(calls=(("a", "b"), ("b", "a")), a=service(), b=service()))
+    found = SignalReader().read(seen(calls=(("a", "b"), ("b", "a")), a=service(), b=service()))
     assert set(found) == {"a", "b"}
 
 
@@ -129,7 +129,7 @@ def test_room_that_nobody_is_short_of_is_used_up_to_what_is_wanted():
 
 
 def test_features_are_bounded_named_and_follow_no_name():
-    reader = Reader()
+    reader = SignalReader()
     wild = service(arrivals=1e9, served=1.0, failed=1e9, queue=1e9, latency_s=1e3)
     signals = reader.read(seen(a=service(), b=wild))
     rows = features(inputs_of(signals, {"a": 3, "b": 6}, {}, tight=True))

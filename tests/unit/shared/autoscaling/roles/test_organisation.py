@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.autoscaling.networks.features import STEPS
-from shared.autoscaling.networks.signals import Signals
+from shared.autoscaling.networks.signals import ServiceSignals
 from shared.autoscaling.roles.organisation import NOBODY, graph_values, karma_roles, organisation_of, parse_organisation
 from shared.errors import ConfigError
 
@@ -26,7 +26,7 @@ def signals(**more):
         "per_replica": 100.0, "demand": 150.0, "arrivals": 150.0, "trend": 0.0, "waiting_s": 0.0, "failing": 0.0,
         "utilisation": 0.6, "latency": 0.2, "inflation": 1.0, "missing": False, "age_s": 2.0,
     }  # fmt: skip
-    return Signals(**{**parts, **more})
+    return ServiceSignals(**{**parts, **more})
 
 
 def allowed(organisation, one, **graph):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.jobs.bounds import Allowed
-from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.jobs.online.worth import compared
 
 
@@ -30,12 +30,12 @@ def job(name: str = "a", **more: Any) -> JobObservation:
     return JobObservation(**{**values, **more})
 
 
-def seen(*jobs: JobObservation) -> Observation:
-    return Observation(now=0.0, jobs=jobs, nodes=(NodeObservation(name="n", gpus=8),))
+def seen(*jobs: JobObservation) -> JobsObservation:
+    return JobsObservation(now=0.0, jobs=jobs, nodes=(NodeObservation(name="n", gpus=8),))
 
 
 def wish(**workers: int) -> Allowed:
-    return Allowed({name: Allocation(workers=count) for name, count in workers.items()}, {})
+    return Allowed({name: JobAllocation(workers=count) for name, count in workers.items()}, {})
 
 
 def test_a_job_that_starts_with_two_workers_instead_of_four_is_worth_two_less():
@@ -54,7 +54,7 @@ def test_a_job_that_is_stopped_is_worth_nothing():
 
 
 def test_a_batch_is_worth_what_its_samples_are():
-    other = Allowed({"a": Allocation(workers=4, batch=16)}, {})
+    other = Allowed({"a": JobAllocation(workers=4, batch=16)}, {})
     assert compared(seen(job(workers=4, batch_now=8)), wish(), other, {"a"}).more == pytest.approx(-2.0)
 
 

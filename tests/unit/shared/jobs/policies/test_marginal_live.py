@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.jobs.observation import JobObservation, NodeObservation, Observation
+from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 from shared.jobs.registry import make
 from tests.training_jobs import LINEAR
 
@@ -19,7 +19,7 @@ def job(name, **changes):
 
 
 def workers(policy, *jobs, nodes=NODES, now=100.0):
-    decision = make(policy).decide(Observation(now=now, jobs=jobs, nodes=nodes))
+    decision = make(policy).decide(JobsObservation(now=now, jobs=jobs, nodes=nodes))
     return {name: one.workers for name, one in decision.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.jobs.policies.dealing import Options, deal, place, sizes_of
+from shared.jobs.policies.dealing import JobOptions, deal, place, sizes_of
 from shared.jobs.policies.marginal import Marginal, MarginalSettings
 from shared.jobs.policies.pollux import Pollux, restart_factor
 from shared.jobs.policies.pollux_search import Problem
@@ -121,14 +121,14 @@ def test_gpus_are_dealt_over_a_step_that_only_pays_at_its_end():
     assert sizes == (0, 1, 2, 3, 4, 8)
     steady = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 8.0])
     late = np.array([0.0, 0.0, 0.0, 0.0, 8.0, 8.0])
-    options = Options(np.array(sizes), np.zeros(6, int), np.array(sizes, float), np.zeros(6, int))
+    options = JobOptions(np.array(sizes), np.zeros(6, int), np.array(sizes, float), np.zeros(6, int))
     assert [sizes[at] for at in deal([steady, late], options, [8])] == [4, 4]
     assert [sizes[at] for at in deal([steady, late], options, [3])] == [3, 0]
 
 
 def test_a_job_makes_room_on_a_type_that_others_need_more():
     """One GPU of each type; the second job runs on the dear one alone, the first nearly as well on the other."""
-    options = Options(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([0.0, 1.0, 2.0]), np.zeros(3, int))
+    options = JobOptions(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([0.0, 1.0, 2.0]), np.zeros(3, int))
     assert deal([np.array([0.0, 1.0, 1.2]), np.array([0.0, 0.0, 2.0])], options, [1, 1]) == [1, 2]
 
 

@@ -12,7 +12,7 @@ from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import NO_NORMS, Norms
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
-from shared.policy.hybrid.mixture import Member, Mixture
+from shared.policy.hybrid.mixture import Mixture, MixtureMember
 from shared.policy.hybrid.policy import Hybrid, scaled
 from shared.policy.observation import NOTHING, Need, Observation, Supplies, Verdicts, supply
 from shared.policy.ranking import Ranker
@@ -40,7 +40,7 @@ class Scripted:
 
 
 def hybrid(members, weights, roles=None, **settings) -> Hybrid:
-    told = [Member(policy=m.name, version=1, role=(roles or {}).get(m.name, "advises")) for m in members]
+    told = [MixtureMember(policy=m.name, version=1, role=(roles or {}).get(m.name, "advises")) for m in members]
     return Hybrid(Mixture(told, [], np.array([weights], float), {}), members, **settings)
 
 

@@ -12,7 +12,7 @@ from shared.model.constraints import PodClass
 from shared.model.gpu import ANY_MODEL
 from shared.policy.rehearsal import mesh_rehearsal
 from shared.policy.rehearsal.mesh_rehearsal import trace_of, verdict_on
-from shared.policy.rehearsal.situation import FEWEST_GPU_PODS, Order, Verdict, situation_of
+from shared.policy.rehearsal.situation import FEWEST_GPU_PODS, RehearsalOrder, RehearsalVerdict, situation_of
 from shared.policy.weights import shipped_bytes
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
@@ -90,19 +90,19 @@ def test_a_demand_that_hardly_asks_for_gpus_is_refused_by_name():
     situation = situation_of(cluster(*nodes).table, {share(10): 50, plain: 5_000})
     with pytest.raises(ConfigError, match="they ask for too little beside so many GPUs"):
         trace_of(situation)
-    told = verdict_on(Order("frag", shipped_bytes("frag"), situation))
+    told = verdict_on(RehearsalOrder("frag", shipped_bytes("frag"), situation))
     assert not told.places
     assert "they ask for too little beside so many GPUs" in told.problem
 
 
 def test_weights_that_are_none_are_a_problem_and_no_verdict():
     situation = situation_of(cluster(gpu_node("a", 8)).table, {share(): 60})
-    told = verdict_on(Order("frag", b"no weights", situation))
+    told = verdict_on(RehearsalOrder("frag", b"no weights", situation))
     assert (told.places, bool(told.problem)) == ("", True)
 
 
-def verdict(demand: dict[PodClass, int]) -> Verdict:
-    found = verdict_on(Order("frag", shipped_bytes("frag"), situation_of(machines(60).table, demand)))
+def verdict(demand: dict[PodClass, int]) -> RehearsalVerdict:
+    found = verdict_on(RehearsalOrder("frag", shipped_bytes("frag"), situation_of(machines(60).table, demand)))
     assert not found.problem
     return found
 
@@ -127,5 +127,5 @@ def test_the_learned_value_places_a_demand_like_openbs():
 
 
 def test_an_order_comes_through_the_wire_unchanged():
-    order = Order("frag", b"\x00\x01", situation_of(cluster(gpu_node("a", 8)).table, {share(): 60}))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=Order) == order
+    order = RehearsalOrder("frag", b"\x00\x01", situation_of(cluster(gpu_node("a", 8)).table, {share(): 60}))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=RehearsalOrder) == order

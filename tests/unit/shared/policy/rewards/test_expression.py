@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.policy.rewards.expression import MOST_CHARACTERS, Expression, RewardFailed, RewardInvalid
+from shared.policy.rewards.expression import MOST_CHARACTERS, RewardExpression, RewardFailed, RewardInvalid
 
 FEATURES = ("load", "nodes", "nodes_used", "latency_ms")
 VALUES = {"load": 0.25, "nodes": 4.0, "nodes_used": 3.0, "latency_ms": 12.0}
@@ -24,7 +24,7 @@ VALUES = {"load": 0.25, "nodes": 4.0, "nodes_used": 3.0, "latency_ms": 12.0}
     ],
 )
 def test_an_expression_is_worth_what_it_says(text: str, worth: float) -> None:
-    assert Expression(text, FEATURES)(VALUES) == worth
+    assert RewardExpression(text, FEATURES)(VALUES) == worth
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_expression_is_worth_what_it_says(text: str, worth: float) -> None:
 )
 def test_what_is_no_arithmetic_over_features_is_refused_by_its_place(text: str, words: str) -> None:
     with pytest.raises(RewardInvalid) as refused:
-        Expression(text, FEATURES)
+        RewardExpression(text, FEATURES)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -83,8 +83,8 @@ def test_what_is_no_arithmetic_over_features_is_refused_by_its_place(text: str, 
 )
 def test_what_is_not_finite_is_told_and_never_returned(text: str, values, words: str) -> None:
     with pytest.raises(RewardFailed, match=words):
-        Expression(text, FEATURES)(values)
+        RewardExpression(text, FEATURES)(values)
 
 
 def test_it_says_which_features_it_reads() -> None:
-    assert Expression("load + min(nodes, 3) + load", FEATURES).names == {"load", "nodes"}
+    assert RewardExpression("load + min(nodes, 3) + load", FEATURES).names == {"load", "nodes"}

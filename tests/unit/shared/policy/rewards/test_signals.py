@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shared.policy.rewards.expression import RewardInvalid
-from shared.policy.rewards.signals import Signal, Signals, parse_signals
+from shared.policy.rewards.signals import RewardSignal, RewardSignals, parse_signals
 
 
 def test_the_last_good_value_stands_until_it_is_too_old() -> None:
-    signals = Signals(["price"], most_age_s=100)
+    signals = RewardSignals(["price"], most_age_s=100)
     assert signals.ages(0) == {"price": None}
     assert signals.take("price", 30.0, 0)
     assert not signals.take("price", float("nan"), 50)
@@ -21,7 +21,7 @@ def test_the_last_good_value_stands_until_it_is_too_old() -> None:
 
 
 def test_signals_are_named_queries() -> None:
-    assert parse_signals(['price = avg(x{a="b"})'], ["load"]) == (Signal("price", 'avg(x{a="b"})'),)
+    assert parse_signals(['price = avg(x{a="b"})'], ["load"]) == (RewardSignal("price", 'avg(x{a="b"})'),)
 
 
 @pytest.mark.parametrize(

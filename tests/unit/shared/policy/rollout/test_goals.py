@@ -8,17 +8,17 @@ import pytest
 
 from lab.environments.own_reward import FEATURES as TRAINED_FEATURES
 from lab.environments.own_reward import features_of
-from lab.environments.placement_rewards import Placement
+from lab.environments.placement_rewards import RewardedPlacement
 from shared.model.power import CURVE_LABEL, WATTS, parse_power_curves
 from shared.policy.deepsets.features import node_load
 from shared.policy.power import NodePower
 from shared.policy.registry import HEURISTICS, LEARNED, goal_of
-from shared.policy.rewards.expression import Expression, RewardFailed
+from shared.policy.rewards.expression import RewardExpression, RewardFailed
 from shared.policy.rollout.expression_goal import FEATURES, MOST_KINDS, ExpressionGoal
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.outcome import GOALS, NEUTRAL, GoalUnknown, goal_named
 from shared.policy.rollout.rollout import deciding_goal, publish
-from shared.policy.rollout.room import Room
+from shared.policy.rollout.room import RoomMeasure
 from shared.policy.weights import shipped
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -41,7 +41,7 @@ def cluster(*pods: int, cpu: str = "8") -> ClusterCache:
 
 def costs(goal: str, cache: ClusterCache, pod, typical=()) -> list[float]:
     rows = np.array([cache.table.row_of[f"n{at}"] for at in range(len(cache.table.row_of))])
-    return goal_named(goal)(cache.table, pod.pod_class, rows, Room(cache.table, typical)).tolist()
+    return goal_named(goal)(cache.table, pod.pod_class, rows, RoomMeasure(cache.table, typical)).tolist()
 
 
 POD = make_pod().cpu("1").memory("1Gi").pod()
@@ -87,7 +87,7 @@ def test_a_reward_means_what_it_meant_in_training() -> None:
     for name in FEATURES:
         for at, cost in enumerate(costs(f"reward: {name}", cache, pod)):
             after = pods + (np.arange(3) == at)
-            placed = Placement(
+            placed = RewardedPlacement(
                 node_load(table, rows), at, after, int(table.latency_us[rows[at]]), pod.pod_class.latency_soft_us,
                 pod.pod_class.latency_hard_us,
             )  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_reward_is_worked_out_for_a_bounded_number_of_kinds_of_nodes(monkeypat
     goal, asked = ExpressionGoal("-load"), []
     worth = goal._worth
     monkeypatch.setattr(goal, "_worth", lambda values: asked.append(values) or worth(values))
-    found = goal(cache.table, POD.pod_class, cache.table.live_rows(), Room(cache.table, ()))
+    found = goal(cache.table, POD.pod_class, cache.table.live_rows(), RoomMeasure(cache.table, ()))
     assert len(found) == 3 * MOST_KINDS
     assert len(asked) <= MOST_KINDS
     exact = node_load(cache.table, cache.table.live_rows())
@@ -111,7 +111,7 @@ def test_a_reward_is_worked_out_for_a_bounded_number_of_kinds_of_nodes(monkeypat
 
 def expression_costs(text: str, cache: ClusterCache, pod=POD) -> list[float]:
     rows = np.array([cache.table.row_of[f"n{at}"] for at in range(len(cache.table.row_of))])
-    return ExpressionGoal(text)(cache.table, pod.pod_class, rows, Room(cache.table, ())).tolist()
+    return ExpressionGoal(text)(cache.table, pod.pod_class, rows, RoomMeasure(cache.table, ())).tolist()
 
 
 def test_the_fewest_pods_of_a_node_are_those_of_the_emptiest_one_with_the_pod_there() -> None:
@@ -132,11 +132,13 @@ def test_many_unlike_nodes_are_worth_what_each_is_alone(text: str) -> None:
     pod = make_pod().cpu("1").set(annotations={"latencySoftConstraint": "100", "latencyHardConstraint": "300"}).pod()
     rows = np.array([cache.table.row_of[f"n{at}"] for at in range(many)])
     load, pods = node_load(cache.table, rows), np.arange(many) % 7
-    worth, found = Expression(text, FEATURES), expression_costs(text, cache, pod)
+    worth, found = RewardExpression(text, FEATURES), expression_costs(text, cache, pod)
     for at in range(0, many, 7):
         after = pods + (np.arange(many) == at)
         latency = int(cache.table.latency_us[rows[at]])
-        placed = Placement(load, at, after, latency, pod.pod_class.latency_soft_us, pod.pod_class.latency_hard_us)
+        placed = RewardedPlacement(
+            load, at, after, latency, pod.pod_class.latency_soft_us, pod.pod_class.latency_hard_us
+        )
         near = float(np.ptp(load)) / MOST_KINDS if "load" in text else 1e-9
         assert -found[at] == pytest.approx(worth(features_of(placed, 0.0)), abs=near), at
 
@@ -211,5 +213,5 @@ def test_joules_go_by_the_users_curves_and_count_the_gpus_that_a_pod_begins() ->
     cache.observe(make_pod("there").cpu("1").gpu_milli(500).on("n2").pod())
     pod = make_pod().cpu("1").gpu_milli(400).pod()
     rows = np.arange(3)
-    room = Room(cache.table, (), NodePower(own))
+    room = RoomMeasure(cache.table, (), NodePower(own))
     assert goal_named("joules")(cache.table, pod.pod_class, rows, room).tolist() == pytest.approx([60, 70, 10])

@@ -9,7 +9,7 @@ from shared.policy.observation import Observation
 from shared.policy.registry import HEURISTICS, LEARNED, goal_of, make_policy
 from shared.policy.rollout.costs import balance, packing
 from shared.policy.rollout.outcome import GOALS, NEUTRAL, goal_named, values
-from shared.policy.rollout.room import Room
+from shared.policy.rollout.room import RoomMeasure
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
@@ -43,7 +43,7 @@ def test_who_takes_the_node_that_is_measured_to_be_fullest_is_right_though_anoth
     table, rows = loaded(6, 3).table, np.arange(2)
     for row, used in ((0, 0.1), (1, 0.5)):
         table.use.put(row, [used, used, 0.0, 0.0], 0, table.requested[:2, row].tolist())
-    cost = goal_named(goal)(table, POD, rows, Room(table, ()))
+    cost = goal_named(goal)(table, POD, rows, RoomMeasure(table, ()))
     for name, chosen in (("ee", 1), ("most-allocated", 0)):
         score = make_policy(name).decide(Observation(table, POD, rows), np.random.default_rng(1)).score
         assert score.argmax() == chosen
@@ -54,7 +54,7 @@ def test_what_a_load_is_the_mean_of_holds_for_goals_too():
     table, rows = loaded(6, 3).table, np.arange(2)
     for row, disk in ((0, 0.2), (1, 0.7)):
         table.use.put(row, [0.1, 0.1, disk, 0.0], 0, table.requested[:2, row].tolist())
-    room = Room(table, (), load_parts=("disk",))
+    room = RoomMeasure(table, (), load_parts=("disk",))
     np.testing.assert_allclose(GOALS["packing"](table, POD, rows, room), [1 - 0.2 - 1 / 8, 1 - 0.7 - 1 / 8])
     np.testing.assert_allclose(goal_named("reward: load")(table, POD, rows, room), [-0.2, -0.7])
 
@@ -74,6 +74,6 @@ def test_no_goal_belongs_to_a_policy():
 
 def test_neutral_is_balance_and_the_room_that_is_taken():
     table, rows = loaded(3, 0, 5).table, np.arange(3)
-    room = Room(table, [(make_pod().cpu("4").memory("1Gi").pod().pod_class.requests, 1.0)])
+    room = RoomMeasure(table, [(make_pod().cpu("4").memory("1Gi").pod().pod_class.requests, 1.0)])
     together = GOALS[NEUTRAL](table, POD, rows, room)
     np.testing.assert_allclose(together, balance(table, POD, rows) + room.taken(table, POD, rows))

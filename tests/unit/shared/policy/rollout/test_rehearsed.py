@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.decide.stages import Stage
-from shared.policy.rollout.judging import Kpi, RolloutSettings, Window
+from shared.policy.rollout.judging import Kpi, RolloutSettings, RolloutWindow
 from shared.policy.rollout.rollout import (
     BUILT_IN,
     PointerRollout,
@@ -20,7 +20,7 @@ from shared.policy.rollout.rollout import (
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed, decode_record
 
 OLD, NEW = PolicyRef("frag", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
-GOOD = Window(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
+GOOD = RolloutWindow(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 
 
 def shadow() -> PolicyPointer:

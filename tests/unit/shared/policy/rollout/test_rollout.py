@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.decide.guard import Failure
-from shared.decide.stages import Stage, Verdict
+from shared.decide.stages import Stage, WindowVerdict
 from shared.errors import ConfigError
-from shared.policy.rollout.judging import Kpi, RolloutSettings, Window, judge
+from shared.policy.rollout.judging import Kpi, RolloutSettings, RolloutWindow, judge
 from shared.policy.rollout.rollout import (
     BUILT_IN,
     PointerRollout,
@@ -28,8 +28,8 @@ from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 OLD, NEW = PolicyRef("marl-dqn", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
 SETTINGS = RolloutSettings(promotion="auto")
 BY_HAND = RolloutSettings()
-GOOD = Window(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
-BAD = Window(Kpi(value=0.979, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
+GOOD = RolloutWindow(Kpi(value=1.0, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
+BAD = RolloutWindow(Kpi(value=0.979, decisions=50), Kpi(value=1.0, decisions=50), samples=50)
 
 
 def shadow() -> PolicyPointer:
@@ -41,7 +41,7 @@ def rollout(pointer: PolicyPointer) -> PointerRollout:
     return PointerRollout(SETTINGS, pointer)
 
 
-def run(machine: PointerRollout, windows: list[Window]) -> list[PolicyPointer]:
+def run(machine: PointerRollout, windows: list[RolloutWindow]) -> list[PolicyPointer]:
     """Feed windows; every change is written and seen. The pointers in order."""
     pointers = []
     for window in windows:
@@ -135,7 +135,7 @@ def test_amid_an_upgrade_the_active_policy_stays_where_others_judge_by_it(unload
 
 
 def test_a_window_with_too_few_samples_proves_nothing():
-    thin = Window(Kpi(value=0.0), Kpi(value=1.0), samples=SETTINGS.min_samples - 1)
+    thin = RolloutWindow(Kpi(value=0.0), Kpi(value=1.0), samples=SETTINGS.min_samples - 1)
     machine = rollout(shadow())
     assert run(machine, [thin] * 10) == []
     assert (machine.row.good, machine.row.bad) == (0, 0)
@@ -171,9 +171,9 @@ def test_windows_of_another_stage_do_not_count():
     ],
 )
 def test_what_makes_a_window_bad(candidate, active, told):
-    verdict, reason = judge(Window(candidate, active, samples=50), SETTINGS)
+    verdict, reason = judge(RolloutWindow(candidate, active, samples=50), SETTINGS)
     assert reason.startswith(told) if told else reason == ""
-    assert verdict is (Verdict.BAD if told else Verdict.GOOD)
+    assert verdict is (WindowVerdict.BAD if told else WindowVerdict.GOOD)
 
 
 def test_an_operator_may_step_back_and_forth_but_not_beyond_what_there_is():
@@ -366,8 +366,8 @@ def test_windows_judged_by_another_goal_do_not_count():
 
 
 def test_a_value_that_chance_explains_neither_promotes_nor_withdraws():
-    unsure = Window(Kpi(value=0.9), Kpi(value=1.0), samples=50, error=0.05)
-    assert judge(unsure, SETTINGS)[0] is Verdict.UNSURE
+    unsure = RolloutWindow(Kpi(value=0.9), Kpi(value=1.0), samples=50, error=0.05)
+    assert judge(unsure, SETTINGS)[0] is WindowVerdict.UNSURE
     machine = rollout(shadow())
     assert run(machine, [GOOD, GOOD, unsure] * 10) == []
     assert machine.row.good == 0
@@ -375,12 +375,12 @@ def test_a_value_that_chance_explains_neither_promotes_nor_withdraws():
     assert back.candidate is None
 
 
-def noisy(rng: np.random.Generator, count: int, *, worse_by: float = 0.0) -> Window:
+def noisy(rng: np.random.Generator, count: int, *, worse_by: float = 0.0) -> RolloutWindow:
     """Both choose with the same luck; the candidate is worse by so much on average."""
     theirs = rng.beta(4, 2, count)
     mine = np.clip(rng.beta(4, 2, count) - worse_by, 0, 1)
     error = float(np.std(mine - theirs, ddof=1)) / count**0.5
-    return Window(Kpi(float(mine.mean())), Kpi(float(theirs.mean())), samples=count, error=error)
+    return RolloutWindow(Kpi(float(mine.mean())), Kpi(float(theirs.mean())), samples=count, error=error)
 
 
 def withdrawn_after(settings: RolloutSettings, *, windows: int, worse_by: float = 0.0) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.rollout.room import HALVED_AT, MOST_KNOWN, MOST_TYPICAL, Arrivals, Room
+from shared.policy.rollout.room import HALVED_AT, MOST_KNOWN, MOST_TYPICAL, Arrivals, RoomMeasure
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
@@ -25,19 +25,19 @@ def cluster(*used: int) -> ClusterCache:
 
 def test_a_small_pod_takes_room_for_a_large_one_only_where_one_still_fits():
     table = cluster(0, 3, 4).table  # fits of LARGE before: 2, 1, 1; after: 1, 1, 0; an empty cluster holds 6
-    taken = Room(table, [(LARGE.requests, 1.0)]).taken(table, SMALL, np.arange(3))
+    taken = RoomMeasure(table, [(LARGE.requests, 1.0)]).taken(table, SMALL, np.arange(3))
     np.testing.assert_allclose(taken, [1 / 6, 0, 1 / 6])
 
 
 def test_what_no_typical_pod_could_use_costs_nothing():
     table = cluster(5, 0).table
-    taken = Room(table, [(LARGE.requests, 1.0)]).taken(table, SMALL, np.arange(2))
+    taken = RoomMeasure(table, [(LARGE.requests, 1.0)]).taken(table, SMALL, np.arange(2))
     np.testing.assert_allclose(taken, [0, 1 / 4])
 
 
 def test_typical_pods_count_by_their_share():
     table = cluster(0, 4).table
-    room = Room(table, [(LARGE.requests, 0.25), (SMALL.requests, 0.75)])
+    room = RoomMeasure(table, [(LARGE.requests, 0.25), (SMALL.requests, 0.75)])
     np.testing.assert_allclose(room.taken(table, SMALL, np.arange(2)), [0.25 / 4 + 0.75 / 16] * 2)
 
 
@@ -46,7 +46,7 @@ def test_the_number_of_pods_is_a_resource_too():
     for name, pods in (("few", "2"), ("many", "200")):
         cache.upsert_node(make_node(name).allocatable(cpu="64", memory="64Gi", pods=pods).node())
     tiny = make_pod().cpu("1m").pod().pod_class
-    taken = Room(cache.table, [(SMALL.requests, 1.0)]).taken(cache.table, tiny, np.arange(2))
+    taken = RoomMeasure(cache.table, [(SMALL.requests, 1.0)]).taken(cache.table, tiny, np.arange(2))
     np.testing.assert_allclose(taken, [1 / 66, 1 / 66])  # two pods fit the first, and 64 cpu less a bit hold 63
 
 
@@ -68,19 +68,19 @@ def test_room_for_whole_gpus(used, placed, taken):
         cache.upsert_node(make_node(name).allocatable(cpu="64", memory="64Gi", pods="110").gpus(4).node())
     for number, amount in enumerate(used):
         cache.assume(f"u{number}", "n0", gpu(amount), now=0.0)
-    room = Room(cache.table, [(gpu(1000).requests, 1.0)])
+    room = RoomMeasure(cache.table, [(gpu(1000).requests, 1.0)])
     np.testing.assert_allclose(room.taken(cache.table, gpu(placed), np.arange(2)), taken)
 
 
 def test_without_typical_pods_the_pod_itself_is_typical():
     table = cluster(0, 7).table
-    np.testing.assert_allclose(Room(table, []).taken(table, LARGE, np.arange(1)), [1 / 4])
+    np.testing.assert_allclose(RoomMeasure(table, []).taken(table, LARGE, np.arange(1)), [1 / 4])
 
 
 def test_a_typical_pod_that_would_not_fit_an_empty_cluster_counts_for_nothing():
     table = cluster(0, 0).table
     giant = make_pod().cpu("64").pod().pod_class
-    room = Room(table, [(giant.requests, 0.5), (SMALL.requests, 0.5)])
+    room = RoomMeasure(table, [(giant.requests, 0.5), (SMALL.requests, 0.5)])
     np.testing.assert_allclose(room.taken(table, SMALL, np.arange(2)), [0.5 / 16] * 2)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.policy.usage.kept_views import KeptViews
-from shared.policy.usage.node_use import Measured
+from shared.policy.usage.node_use import NodeMeasurement
 from shared.policy.usage.utilisation import OLD_SAMPLE_S, UtilisationStore
 from shared.policy.usage.views import NO_POD, NodeView, PodView, node_view, pod_view, requested_of
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
@@ -50,7 +50,9 @@ class Cluster:
             self.store.ended(self.told.pop(number % len(self.told)), now_s=self.now_s)
         elif what in ("measure", "mask"):
             shares = [0.1 * number % 1, 0.2, 0.3, 0.01 * number]
-            self.store.measure_some([Measured(name, shares, self.now_s, None, unmeasured=3 if what == "mask" else 0)])
+            self.store.measure_some(
+                [NodeMeasurement(name, shares, self.now_s, None, unmeasured=3 if what == "mask" else 0)]
+            )
         elif what == "delay":
             self.store.delay(name, float(number))
         elif what == "age":

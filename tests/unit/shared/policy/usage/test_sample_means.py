@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.policy.usage.node_use import Measured
+from shared.policy.usage.node_use import NodeMeasurement
 from shared.policy.usage.utilisation import UtilisationStore
 
 MEAN_S = 30.0
@@ -24,8 +24,8 @@ def now(made: UtilisationStore, node: str = "n0") -> list[float]:
     return made.look(np.array([made.nodes[node]])).parts[0, 0].tolist()
 
 
-def sample(*shares: float, at_s: float, newest_s: float | None = None, unmeasured: int = 0) -> Measured:
-    return Measured("n0", shares, at_s, None, None, unmeasured, newest_s)
+def sample(*shares: float, at_s: float, newest_s: float | None = None, unmeasured: int = 0) -> NodeMeasurement:
+    return NodeMeasurement("n0", shares, at_s, None, None, unmeasured, newest_s)
 
 
 def test_noise_of_many_samples_is_less_than_that_of_the_last_one():
@@ -129,7 +129,7 @@ def test_a_node_that_left_leaves_nothing_to_the_next_of_its_place():
         made.measure("n0", np.full(4, 0.9), at_s=at_s)
     made.forget(["n0"])
     made.slot("n1")
-    made.measure_some([Measured("n1", [0.1] * 4, 3.0, None)])
+    made.measure_some([NodeMeasurement("n1", [0.1] * 4, 3.0, None)])
     assert now(made, "n1") == pytest.approx([0.1] * 4)
 
 

@@ -17,7 +17,7 @@ from shared.runtime.agent.sender import Sender
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.listener import listen
 from shared.runtime.http.peers import PeerRoute, build_app
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck
@@ -37,9 +37,9 @@ class Learner:
     async def take(self, body: bytes, caller: Caller) -> bytes:
         message = decode(body, Transitions)
         if self.mode == "overloaded":
-            raise Refused("busy", code="overloaded")
+            raise RequestRefused("busy", code="overloaded")
         if self.mode == "other policy":
-            raise Refused("no", code="other_policy")
+            raise RequestRefused("no", code="other_policy")
         if self.mode == "breaks":
             raise RuntimeError("a bug")
         self.taken += message.transitions

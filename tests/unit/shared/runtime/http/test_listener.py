@@ -17,7 +17,7 @@ from shared.errors import ConfigError, KubeUnknown, PeerRejected, PeerUnknown, S
 from shared.runtime.http.callers import Authenticator, Caller
 from shared.runtime.http.listener import listen
 from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
-from shared.runtime.http.refusals import Refused
+from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.runtime import opened
@@ -51,7 +51,7 @@ async def test_bytes_go_and_come_and_are_counted_on_both_sides(tmp_path: Path):
         (WireError("no such kind", code="wire_unknown_kind"), 400, "wire_unknown_kind"),
         (StoreRejected("the key is there already"), 409, "store_rejected"),
         (WireError("term 3 is over", code="stale_term"), 409, "stale_term"),
-        (Refused("no such agent", code="foreign_agent"), 403, "foreign_agent"),
+        (RequestRefused("no such agent", code="foreign_agent"), 403, "foreign_agent"),
     ],
 )
 async def test_a_refusal_of_the_handler_arrives_as_its_code(error: Exception, status: int, code: str):

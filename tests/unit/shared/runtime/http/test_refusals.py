@@ -11,16 +11,16 @@ import pytest
 from shared import errors
 from shared.errors import ConclaveError, InvalidValue, StoreFenced
 from shared.runtime.http import refusals
-from shared.runtime.http.refusals import CODES, Refused, refusal_of
+from shared.runtime.http.refusals import CODES, RequestRefused, refusal_of
 
 
 def raised() -> Iterator[tuple[str, str]]:
-    """(code, where) of each ``Refused``, ``WireError`` and the binder's ``Refuse`` in the product."""
+    """(code, where) of each ``RequestRefused``, ``WireError`` and the binder's ``Refuse`` in the product."""
     for file in [file for house in ("lab", "services", "shared", "twin") for file in Path(house).rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            if node.func.id in ("Refused", "WireError"):
+            if node.func.id in ("RequestRefused", "WireError"):
                 given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
             elif node.func.id == "Refuse":
                 given = node.args[1:2]
@@ -38,7 +38,7 @@ def test_no_code_has_two_rows() -> None:
         for node in ast.walk(ast.parse(Path(refusals.__file__).read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "Code"
+        and node.func.id == "RefusalCode"
         and isinstance(node.args[0], ast.Constant)
     ]
     assert sorted(map(str, rows)) == sorted(CODES)
@@ -80,9 +80,9 @@ def test_what_has_no_code_of_its_own_gets_one(error: Exception, status: int, cod
 def test_only_where_waiting_helps_a_refusal_says_how_long() -> None:
     assert {row.status for row in CODES.values() if row.retry_s is not None} == {429, 503}
     assert all(row.retry_s is not None for row in CODES.values() if row.status in (429, 503))
-    assert Refused("busy", code="overloaded", retry_after_s=3.5).retry_after_s == 3.5
+    assert RequestRefused("busy", code="overloaded", retry_after_s=3.5).retry_after_s == 3.5
 
 
 def test_a_code_without_a_row_cannot_be_raised() -> None:
     with pytest.raises(KeyError):
-        Refused("x", code="no_such_code")
+        RequestRefused("x", code="no_such_code")

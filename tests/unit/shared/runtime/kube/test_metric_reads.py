@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from shared.errors import KubeRejected
-from shared.model.autoscaler import Signal, Source, SourceKind
+from shared.model.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
 from shared.runtime.kube.metric_reads import CUSTOM, METRICS, MetricReads
 
 AT = "2026-01-01T00:00:00Z"
@@ -35,29 +35,33 @@ def values(*found: str) -> dict[str, object]:
 async def test_pods_are_summed_and_the_slowest_latency_counts():
     api = Paths({f"{CUSTOM}/namespaces/shop/pods/*/requests": values("10", "20500m")})
     reads = MetricReads(api, None, timeout_s=1.0)
-    source = Source(kind=SourceKind.PODS, metric="requests", scale=2.0)
-    found = await reads.reading("shop", Signal.ARRIVALS, source, "app=shop")
+    source = ServiceSignalSource(kind=SourceKind.PODS, metric="requests", scale=2.0)
+    found = await reads.reading("shop", ScalingSignal.ARRIVALS, source, "app=shop")
     assert (found.value, found.pods) == (61.0, 2)
     assert api.queries == [{"labelSelector": "app=shop"}]
-    assert (await reads.reading("shop", Signal.LATENCY, source, "app=shop")).value == 41.0
+    assert (await reads.reading("shop", ScalingSignal.LATENCY, source, "app=shop")).value == 41.0
 
 
 async def test_one_bad_part_spoils_the_sum_and_shows():
     api = Paths({f"{CUSTOM}/namespaces/shop/pods/*/requests": values("10", "-3")})
-    source = Source(kind=SourceKind.PODS, metric="requests")
+    source = ServiceSignalSource(kind=SourceKind.PODS, metric="requests")
     assert (
-        await MetricReads(api, None, timeout_s=1.0).reading("shop", Signal.ARRIVALS, source, "app=shop")
+        await MetricReads(api, None, timeout_s=1.0).reading("shop", ScalingSignal.ARRIVALS, source, "app=shop")
     ).value == -3.0
 
 
 async def test_what_cannot_be_read_is_said_in_its_place():
     reads = MetricReads(Paths({}), None, timeout_s=1.0)
-    query = Source(kind=SourceKind.PROMETHEUS, query="up")
-    found = await reads.reading("shop", Signal.ARRIVALS, query, "")
+    query = ServiceSignalSource(kind=SourceKind.PROMETHEUS, query="up")
+    found = await reads.reading("shop", ScalingSignal.ARRIVALS, query, "")
     assert (found.value, found.problem) == (None, "there is no Prometheus: give --prometheus URL")
     assert (
         "not served"
-        in (await reads.reading("shop", Signal.QUEUE, Source(kind=SourceKind.PODS, metric="q"), "app=shop")).problem
+        in (
+            await reads.reading(
+                "shop", ScalingSignal.QUEUE, ServiceSignalSource(kind=SourceKind.PODS, metric="q"), "app=shop"
+            )
+        ).problem
     )
     said = await reads.pod_metrics("shop")
     assert isinstance(said, str)
@@ -75,8 +79,8 @@ async def test_the_use_of_pods_comes_by_name():
 
 async def test_without_a_selector_a_pods_metric_is_refused_and_not_summed_over_the_namespace():
     api = Paths({f"{CUSTOM}/namespaces/shop/pods/*/requests": values("10", "20")})
-    source = Source(kind=SourceKind.PODS, metric="requests")
-    found = await MetricReads(api, None, timeout_s=1.0).reading("shop", Signal.ARRIVALS, source, "")
+    source = ServiceSignalSource(kind=SourceKind.PODS, metric="requests")
+    found = await MetricReads(api, None, timeout_s=1.0).reading("shop", ScalingSignal.ARRIVALS, source, "")
     assert found.value is None
     assert "whole namespace" in found.problem
     assert api.queries == []

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeExpired, KubeUnknown
-from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
+from shared.kube.resources import PODS, Bookmark, DeletedObject, ObjectList, Upserted
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.runtime.kube import shared_watches
-from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Lost, Reflector, Synced
+from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Reflector, Synced, WatchPositionLost
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
 from shared.runtime.process.process import Standby
@@ -91,7 +91,7 @@ async def test_who_is_told_from_a_mirror_hears_that_all_is_there_once_the_watch_
         port.say(proof)
         await late.until(lambda: late.synced == 1)
         assert len(watch) == 0
-        port.say(Deleted(pod("a", 30)))
+        port.say(DeletedObject(pod("a", 30)))
         await late.until(lambda: "uid-a" not in late.known())
         assert (late.synced, port.lists) == (1, [])
     assert (port.positions, port.brief) == (["10", "10"], [0, BRIEF])
@@ -173,7 +173,7 @@ async def test_what_comes_while_a_long_mirror_is_told_waits_its_turn(monkeypatch
     async with mirrored(watch, of=len(pods)), following(watch) as begin:
         late = begin()
         await late.until(lambda: len(late.heard) > 0)
-        gone = Deleted(pod("p499", 20))
+        gone = DeletedObject(pod("p499", 20))
         port.say(gone)
         await turns_until(lambda: port.empty)
         assert len(late.heard) < len(pods)
@@ -261,7 +261,7 @@ async def test_what_is_shown_amid_a_list_is_not_current() -> None:
     async with contextlib.aclosing(reflector.batches()) as batches:
         async for batch in batches:
             current.append(reflector.is_current())
-            if isinstance(batch[-1], Deleted):
+            if isinstance(batch[-1], DeletedObject):
                 break
     assert current == [False, True, False, False, False], "once all was told, and not while it is listed again"
 
@@ -273,7 +273,7 @@ async def test_a_follower_hears_of_a_lost_position_and_once_more_when_all_is_the
     heard = list[Any]()
     running = asyncio.ensure_future(SharedWatch(reflector, lambda item: item).follow(heard.extend))
     await turns_until(lambda: Synced("30") in heard)
-    assert heard == [Upserted(a), Synced("10"), Lost(), Upserted(b), Synced("30")]
+    assert heard == [Upserted(a), Synced("10"), WatchPositionLost(), Upserted(b), Synced("30")]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
-from shared.kube.known import Listing
-from shared.kube.objects import ObjectMeta, Pod
-from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
+from shared.kube.known import ListingInProgress
+from shared.kube.objects import KubePod, ObjectMeta
+from shared.kube.resources import PODS, Bookmark, DeletedObject, ObjectList, Resource, Upserted
 from shared.runtime.kube import reflector
-from shared.runtime.kube.reflector import BATCH, Lost, Reflector, Synced
+from shared.runtime.kube.reflector import BATCH, Reflector, Synced, WatchPositionLost
 from tests.patience import PATIENCE_S
 
 
-def pod(name: str, version: int) -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}", resource_version=str(version)))
+def pod(name: str, version: int) -> KubePod:
+    return KubePod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}", resource_version=str(version)))
 
 
 class ScriptedPort:
@@ -68,11 +68,11 @@ class ScriptedPort:
             self.closed += 1
 
 
-def reflector_of(port: ScriptedPort, **options: Any) -> Reflector[Pod]:
+def reflector_of(port: ScriptedPort, **options: Any) -> Reflector[KubePod]:
     return Reflector(port, PODS, rng=random.Random(1), backoff_s=0.001, **options)  # type: ignore[arg-type]
 
 
-async def take(reflector: Reflector[Pod], number: int) -> list[Any]:
+async def take(reflector: Reflector[KubePod], number: int) -> list[Any]:
     """The first ``number`` batches."""
     found: list[Any] = []
     async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
@@ -123,7 +123,7 @@ async def test_expiry_lists_again_and_tells_the_difference_without_a_second_sync
     batches = await take(reflector_of(port), 5)
     assert batches[:3] == [[Upserted(a), Upserted(b)], [Synced("10")], [Upserted(c)]]
     (gone,) = batches[3]
-    assert isinstance(gone, Deleted)
+    assert isinstance(gone, DeletedObject)
     assert (gone.object.metadata.uid, batches[4]) == ("uid-b", [Upserted(pod("d", 31))])
     assert port.positions == ["10", "30"]
 
@@ -133,18 +133,18 @@ async def test_a_consumer_that_goes_by_the_order_hears_of_a_lost_position_and_wh
     lists = [ObjectList((a,), "10"), ObjectList((a, b), "30")]
     port = ScriptedPort(lists, [[KubeExpired("old")], []])
     told = await take(reflector_of(port, ordered=True), 5)
-    assert told == [[Upserted(a)], [Synced("10")], [Lost()], [Upserted(b)], [Synced("30")]]
+    assert told == [[Upserted(a)], [Synced("10")], [WatchPositionLost()], [Upserted(b)], [Synced("30")]]
 
 
 async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(monkeypatch: pytest.MonkeyPatch):
     """Ablation: a reflector that only adds what a list holds leaves a dead pod with the consumer."""
-    monkeypatch.setattr(Listing, "missing", lambda self, revision: [])
+    monkeypatch.setattr(ListingInProgress, "missing", lambda self, revision: [])
     port = ScriptedPort(
         [ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("a", 1), pod("c", 3)), "30")],
         [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
     )
     told = [event for batch in await take(reflector_of(port), 4) for event in batch]
-    assert not any(isinstance(event, Deleted) for event in told)
+    assert not any(isinstance(event, DeletedObject) for event in told)
 
 
 async def test_a_watch_that_got_no_answer_goes_on_where_it_was_and_nothing_is_listed():
@@ -162,14 +162,14 @@ async def test_a_watch_that_got_no_answer_goes_on_where_it_was_and_nothing_is_li
 async def test_a_list_of_what_is_known_is_told_page_by_page_too():
     """No more than a page or two are held after 410; who took another one's name comes after that one's deletion."""
     a, b = pod("a", 1), pod("b", 2)
-    again = Pod(metadata=ObjectMeta(name="b", namespace="d", uid="another", resource_version="25"))
+    again = KubePod(metadata=ObjectMeta(name="b", namespace="d", uid="another", resource_version="25"))
     port = ScriptedPort(
         [ObjectList((a, b), "10"), [ObjectList((a,), "30"), ObjectList((again,), "30")]],
         [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
     )
     told = await take(reflector_of(port), 4)
     gone, added = told[2]
-    assert isinstance(gone, Deleted)
+    assert isinstance(gone, DeletedObject)
     assert (gone.object.metadata.uid, added) == ("uid-b", Upserted(again))
     assert told[3] == [Upserted(pod("d", 31))]
 
@@ -240,7 +240,7 @@ async def test_closing_the_consumer_closes_the_watch():
 # --- kinds that not every server has, and their versions ------------------------------------------------------------
 
 NEW, OLD = (
-    Resource("Pod", "example.com", version, "pods", True, Pod) for version in ("v2", "v1")
+    Resource("Pod", "example.com", version, "pods", True, KubePod) for version in ("v2", "v1")
 )  # fmt: skip
 ABSENT = KubeRejected("not served", status=404)
 
@@ -274,8 +274,8 @@ class VersionedPort:
         yield [Upserted(pod("late", 20))]
 
 
-def versioned(port: VersionedPort, **options: Any) -> Reflector[Pod]:
-    reflector: Reflector[Pod] = Reflector(
+def versioned(port: VersionedPort, **options: Any) -> Reflector[KubePod]:
+    reflector: Reflector[KubePod] = Reflector(
         port, NEW, older=(OLD,), optional=True, rng=random.Random(1), backoff_s=0.001, **options  # type: ignore[arg-type]
     )  # fmt: skip
     return reflector
@@ -302,7 +302,7 @@ async def test_an_upgrade_tells_every_object_anew_and_deletes_only_what_is_gone(
         events = await anext(batches)
         (gone,) = await anext(batches)
     assert events == [Upserted(pod("a", 1))]
-    assert isinstance(gone, Deleted)
+    assert isinstance(gone, DeletedObject)
     assert gone.object.metadata.uid == "uid-b"
     assert port.lists[-1] == "v2"
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeExpired, KubeUnknown
-from shared.kube.known import KnownObjects, Listing
-from shared.kube.objects import Pod
-from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
+from shared.kube.known import KnownObjects, ListingInProgress
+from shared.kube.objects import KubePod
+from shared.kube.resources import PODS, Bookmark, DeletedObject, ObjectList, Upserted
 from shared.runtime.kube.reflector import Reflector, Synced
 from tests.unit.shared.runtime.kube.test_reflector import pod
 
@@ -66,7 +66,7 @@ class Consumer:
     """What it was told, in order."""
 
     def __init__(self, server: Slow, *, patience_s: float) -> None:
-        self.reflector: Reflector[Pod] = Reflector(
+        self.reflector: Reflector[KubePod] = Reflector(
             server, PODS, rng=random.Random(1), backoff_s=0.001, small=0, catch_up_s=patience_s  # type: ignore[arg-type]
         )  # fmt: skip
         self.told: list[str] = []
@@ -81,7 +81,7 @@ class Consumer:
                     meta = event.object.metadata
                     self.known[meta.name] = meta.resource_version
                     self.told.append(f"{meta.name}{meta.resource_version}")
-                case Deleted():
+                case DeletedObject():
                     self.known.pop(event.object.metadata.name)
                     self.told.append(f"-{event.object.metadata.name}")
 
@@ -160,7 +160,7 @@ async def test_a_part_of_the_list_that_waits_for_its_turn_does_not_take_back_wha
 
 async def test_what_the_watch_showed_deleted_does_not_come_back_with_the_list() -> None:
     async with lost("50") as (server, consumer):
-        server.news.put_nowait(Deleted(pod("b", 60)))
+        server.news.put_nowait(DeletedObject(pod("b", 60)))
         await until(lambda: "-b" in consumer.told)
         server.shows(ObjectList((pod("a", 1), pod("b", 2)), "55"))
         await until(lambda: len(server.positions) == 3)
@@ -185,14 +185,16 @@ async def test_what_came_and_went_behind_the_list_is_told_gone_and_what_came_aft
 
 @pytest.mark.parametrize("first", ["watch", "list"])
 async def test_one_that_bears_the_name_of_another_is_told_after_that_ones_end(first: str) -> None:
-    known: KnownObjects[Pod] = KnownObjects(PODS)
+    known: KnownObjects[KubePod] = KnownObjects(PODS)
     known.relist(ObjectList((pod("a", 1),), "10"))
-    again = Pod(metadata=pod("a", 55).metadata.__class__(name="a", namespace="d", uid="other", resource_version="55"))
-    listing = Listing(known, since=50)
+    again = KubePod(
+        metadata=pod("a", 55).metadata.__class__(name="a", namespace="d", uid="other", resource_version="55")
+    )
+    listing = ListingInProgress(known, since=50)
     page = ObjectList((again,), "60")
     told = [*listing.apply([Upserted(again)])] if first == "watch" else [*listing.page(page)]
     told += listing.page(page) if first == "watch" else listing.apply([Upserted(again)])
-    assert [type(event) for event in told] == [Deleted, Upserted]
+    assert [type(event) for event in told] == [DeletedObject, Upserted]
     assert listing.end("60") == []
 
 
@@ -268,7 +270,7 @@ async def test_a_server_that_went_back_or_does_not_say_where_it_is_is_listed_as_
 
 async def test_without_the_comparison_an_object_would_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The safeguard switched off."""
-    monkeypatch.setattr(Listing, "_is_behind", lambda self, uid, resource_version: False)
+    monkeypatch.setattr(ListingInProgress, "_is_behind", lambda self, uid, resource_version: False)
     async with lost("50") as (server, consumer):
         server.news.put_nowait(Upserted(pod("a", 60)))
         await until(lambda: "a60" in consumer.told)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.objects import Node, ObjectMeta, Pod
-from shared.kube.resources import NODES, PODS, Deleted, Malformed, MalformedObject, ObjectList, Upserted
+from shared.kube.objects import KubeNode, KubePod, ObjectMeta
+from shared.kube.resources import NODES, PODS, DeletedObject, Malformed, MalformedObject, ObjectList, Upserted
 from shared.kube.scheduling_kinds import CLAIMS, STORAGE_KINDS
 from shared.model.cluster_events import ClusterEvent, Listed, NodeDeleted, NodeUpserted, PodUpserted
 from shared.ports import KubeApi
@@ -80,9 +80,9 @@ class Follower:
         found: dict[str, str] = {}
         for event in self.heard:
             match event:
-                case Upserted(object=Pod(metadata=meta)):
+                case Upserted(object=KubePod(metadata=meta)):
                     found[meta.uid] = meta.resource_version
-                case Deleted(object=one):
+                case DeletedObject(object=one):
                     found.pop(one.metadata.uid, None)
         return found
 
@@ -128,7 +128,7 @@ async def test_those_who_come_together_share_one_list_and_one_reading_of_each_ob
     read: list[str] = []
     port = Port(ObjectList((pod("a", 1),), "10"))
 
-    def name(item: Pod) -> Pod:
+    def name(item: KubePod) -> KubePod:
         read.append(item.metadata.name)
         return item
 
@@ -285,10 +285,10 @@ class Cluster(Port):
     def __init__(self) -> None:
         super().__init__()
         bare: Any = ObjectMeta(name="n", uid="n", resource_version="1")
-        pods: Any = Pod(metadata=ObjectMeta(name="p", namespace="d", uid="p", resource_version="1"))
+        pods: Any = KubePod(metadata=ObjectMeta(name="p", namespace="d", uid="p", resource_version="1"))
         bad = MalformedObject("Node", "", "bad", "bad", "1", "no")
         self.of: dict[str, ObjectList[Any]] = {
-            NODES.plural: ObjectList((Node(metadata=bare),), "10", (bad,)),
+            NODES.plural: ObjectList((KubeNode(metadata=bare),), "10", (bad,)),
             PODS.plural: ObjectList((pods,), "10"),
         }
 

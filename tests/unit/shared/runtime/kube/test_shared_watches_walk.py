@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
-from shared.kube.objects import ObjectMeta, Pod
-from shared.kube.resources import PODS, Bookmark, Deleted, Malformed, MalformedObject, ObjectList, Upserted
+from shared.kube.objects import KubePod, ObjectMeta
+from shared.kube.resources import PODS, Bookmark, DeletedObject, Malformed, MalformedObject, ObjectList, Upserted
 from shared.runtime.kube.reflector import Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from tests.patience import PATIENCE_S
@@ -30,7 +30,7 @@ class Server:
     def __init__(self, rng: random.Random, *, fails: bool) -> None:
         self.rng, self.fails = rng, fails
         self.at = 10
-        self.objects: dict[str, Pod | MalformedObject] = {}
+        self.objects: dict[str, KubePod | MalformedObject] = {}
         self._events: list[tuple[int, Any]] = []
         self._names = 0
         self._changed = asyncio.Event()
@@ -44,7 +44,7 @@ class Server:
         event: Any
         if self.objects and self.rng.random() < 0.3:
             gone = self.objects.pop(self.rng.choice(sorted(self.objects)))
-            event = Deleted(gone) if isinstance(gone, Pod) else Malformed(gone, deleted=True)
+            event = DeletedObject(gone) if isinstance(gone, KubePod) else Malformed(gone, deleted=True)
         else:
             if not self.objects or self.rng.random() < 0.5:
                 self._names += 1
@@ -56,7 +56,7 @@ class Server:
                 event = Malformed(bad)
             else:
                 meta = ObjectMeta(name=uid, namespace="d", uid=uid, resource_version=str(self.at))
-                pod = self.objects[uid] = Pod(metadata=meta)
+                pod = self.objects[uid] = KubePod(metadata=meta)
                 event = Upserted(pod)
         self._events.append((self.at, event))
         self._changed.set()
@@ -64,7 +64,7 @@ class Server:
     async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
         if self.fails and self.rng.random() < 0.3:
             raise self.rng.choice([KubeUnknown("away"), KubeRejected("no", status=500)])
-        found = tuple(item for item in self.objects.values() if isinstance(item, Pod))
+        found = tuple(item for item in self.objects.values() if isinstance(item, KubePod))
         malformed = tuple(item for item in self.objects.values() if isinstance(item, MalformedObject))
         listed = ObjectList(found, str(self.at), malformed)
         for _ in range(self.rng.randrange(4)):
@@ -108,8 +108,8 @@ class Server:
             yield [event for _, event in news]
 
 
-def revision_of(item: Pod | MalformedObject) -> int:
-    return int(item.metadata.resource_version) if isinstance(item, Pod) else -int(item.resource_version)
+def revision_of(item: KubePod | MalformedObject) -> int:
+    return int(item.metadata.resource_version) if isinstance(item, KubePod) else -int(item.resource_version)
 
 
 class Follower:
@@ -127,8 +127,8 @@ class Follower:
                     self.at_synced.append(dict(self.known))
                 case Upserted() | Malformed(deleted=False):
                     found = event.object
-                    self.known[found.metadata.uid if isinstance(found, Pod) else found.uid] = revision_of(found)
-                case Deleted():
+                    self.known[found.metadata.uid if isinstance(found, KubePod) else found.uid] = revision_of(found)
+                case DeletedObject():
                     self.known.pop(event.object.metadata.uid, None)
                 case Malformed():
                     self.known.pop(event.object.uid, None)

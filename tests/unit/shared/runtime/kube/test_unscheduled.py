@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import KubeRejected
 from shared.ports import BindRequest
-from shared.runtime.kube.unscheduled import FIRST, NOTHING, Shown, mark_unscheduled
+from shared.runtime.kube.unscheduled import FIRST, NOTHING, ShownCondition, mark_unscheduled
 from tests.builders import make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 
@@ -23,7 +23,7 @@ class Scene:
         if conditions:
             self.server.pods["default/p0"]["status"]["conditions"] = list(conditions)
 
-    async def mark(self, message: str = "full", *, shown: Shown = NOTHING, **rest: Any) -> bool:
+    async def mark(self, message: str = "full", *, shown: ShownCondition = NOTHING, **rest: Any) -> bool:
         named = {"namespace": "default", "name": "p0", "uid": self.uid, "reason": "Unschedulable", **rest}
         return await mark_unscheduled(self.kube, message=message, shown=shown, **named)
 
@@ -67,7 +67,7 @@ async def test_a_pod_that_others_change_all_the_time_is_told_by_one_request():
 
 
 @pytest.mark.parametrize("shown", [NOTHING, FIRST])
-async def test_a_pod_bound_meanwhile_keeps_what_its_binding_says(shown: Shown):
+async def test_a_pod_bound_meanwhile_keeps_what_its_binding_says(shown: ShownCondition):
     scene = Scene()
     if shown is FIRST:
         await scene.mark()
@@ -103,7 +103,9 @@ async def test_a_pod_that_is_gone_is_nothing_to_fail_for():
         pytest.param([{"type": "PodScheduled", "status": "False"}], NOTHING, id="told-by-another"),
     ],
 )  # fmt: skip
-async def test_conditions_that_nobody_expected_are_read_and_kept(conditions: list[dict[str, str]], shown: Shown):
+async def test_conditions_that_nobody_expected_are_read_and_kept(
+    conditions: list[dict[str, str]], shown: ShownCondition
+):
     scene = Scene(*conditions)
     assert await scene.mark("full", shown=shown)
     assert [c["type"] for c in scene.status["conditions"][: len(conditions)]] == [c["type"] for c in conditions]

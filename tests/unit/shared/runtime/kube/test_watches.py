@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from shared.kube.device_objects import ResourceClaim
-from shared.kube.objects import ObjectMeta, PartialObject, Pod
+from shared.kube.objects import KubePod, ObjectMeta, PartialObject
 from shared.kube.pod_groups import COMPLETION_INDEX, Job, PluginsPodGroup, PodGroupV1alpha2
-from shared.kube.resources import Deleted, Malformed, MalformedObject, Upserted
+from shared.kube.resources import DeletedObject, Malformed, MalformedObject, Upserted
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, ObjectUnreadable, PodUpserted
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Synced
 from shared.runtime.kube.watches import object_events, pod_events
@@ -35,7 +35,7 @@ def test_groups_of_two_apis_with_one_name_are_two() -> None:
         assert isinstance(change, ObjectChanged)
         put_object(state, change.kind, change.key, change.item)
     assert state.pod_groups.keys() == {"podgroup:d/g", "x-podgroup:d/g"}
-    [change] = object_events(PLUGINS_GROUPS, [Deleted(plugins)])
+    [change] = object_events(PLUGINS_GROUPS, [DeletedObject(plugins)])
     assert isinstance(change, ObjectChanged)
     drop_object(state, change.kind, change.key)
     assert state.pod_groups.keys() == {"podgroup:d/g"}
@@ -54,7 +54,7 @@ def test_a_claim_that_cannot_be_read_any_more_stays_as_it_was_until_it_is_gone()
     assert object_events(DEVICE_CLAIMS, [Upserted(bad), Malformed(garbled)]) == stays
     gone = [ObjectChanged("resourceclaims", "d/g", None)]
     assert object_events(DEVICE_CLAIMS, [Malformed(garbled, deleted=True)]) == gone
-    assert object_events(DEVICE_CLAIMS, [Deleted(bad)]) == gone
+    assert object_events(DEVICE_CLAIMS, [DeletedObject(bad)]) == gone
 
 
 def job(name: str = "j", mode: str = "Indexed", **annotations: str) -> Upserted[Any]:
@@ -120,7 +120,7 @@ def test_a_job_that_goes_or_cannot_be_read_any_more_is_gone() -> None:
     seen = Watched()
     seen.namespaces(namespace("true"), Synced("1"))
     seen.jobs(job(), job("k"), Synced("1"))
-    assert seen.jobs(Deleted(job().object)) == [("d/j", None)]
+    assert seen.jobs(DeletedObject(job().object)) == [("d/j", None)]
     assert seen.jobs(Malformed(MalformedObject("Job", "d", "k", "k", "2", "bad"))) == [("d/k", None)]
 
 
@@ -130,10 +130,10 @@ def test_pods_of_jobs_that_may_not_be_read_are_in_no_group() -> None:
     indexed["metadata"]["labels"] = {COMPLETION_INDEX: "0"}
     native = {"metadata": {"name": "q", "namespace": "d", "uid": "q"}, "spec": {}}
     native["spec"] = {"schedulingGroup": {"podGroupName": "g"}}
-    batch = [Upserted(msgspec.convert(one, Pod)) for one in (indexed, native)]
+    batch = [Upserted(msgspec.convert(one, KubePod)) for one in (indexed, native)]
 
     def groups(**how: bool) -> list[str]:
         return [event.pod.group for event in pod_events(batch, **how) if isinstance(event, PodUpserted)]
 
-    assert groups() == [f"{Source.JOB.value}:d/j", "podgroup:d/g"]
+    assert groups() == [f"{GroupSource.JOB.value}:d/j", "podgroup:d/g"]
     assert groups(job_groups=False) == ["", "podgroup:d/g"]

@@ -14,7 +14,7 @@ from shared.election.elector import Elector
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError, StoreRolledBack, StoreUnknown
-from shared.ports import CreateRevisionIs, Delete, Put
+from shared.ports import CreateRevisionIs, DeleteKey, Put
 from shared.runtime.lease.leadership import Leadership, observe_leader
 from shared.runtime.lease.membership import Membership
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S, LeaseThread
@@ -267,7 +267,7 @@ async def test_a_deleted_leader_key_is_noticed_by_watch(server, store):
     async with LeaseThread(lambda: MemoryStore(server)) as thread:
         async with candidacy(thread, "a", heard, SLOW) as leadership:
             term = await leadership.wait_elected()
-            await store.txn([CreateRevisionIs(KEY, term)], [Delete(KEY)])
+            await store.txn([CreateRevisionIs(KEY, term)], [DeleteKey(KEY)])
             await heard.wait(lambda all_: ("lost", term, "deposed") in all_)
             assert await leadership.wait_elected() > term
 
@@ -345,7 +345,7 @@ async def test_a_member_whose_key_was_deleted_registers_again(server, store):
     async with LeaseThread(lambda: MemoryStore(server)) as thread:
         async with Membership(thread, key="/c/agents/a", value=b"1", settings=FAST) as member:
             await member.wait_registered()
-            await store.txn([], [Delete("/c/agents/a")])
+            await store.txn([], [DeleteKey("/c/agents/a")])
             await until(server, lambda: server.get("/c/agents/a") is not None)
 
 
@@ -387,7 +387,7 @@ async def test_following_yields_the_whole_content_after_each_change(store):
         assert dict((await anext(views)).items) == {}
         await store.txn([], [Put("/c/agents/a", b""), Put("/c/agents/b", b"")])
         assert sorted((await anext(views)).items) == ["/c/agents/a", "/c/agents/b"]
-        await store.txn([], [Delete("/c/agents/a")])
+        await store.txn([], [DeleteKey("/c/agents/a")])
         assert sorted((await anext(views)).items) == ["/c/agents/b"]
 
 
@@ -396,7 +396,7 @@ async def test_following_lists_again_after_compaction(store):
         await anext(views)
         await store.txn([], [Put("/c/agents/a", b"")])
         await anext(views)
-        await store.txn([], [Delete("/c/agents/a")])
+        await store.txn([], [DeleteKey("/c/agents/a")])
         last = (await store.txn([], [Put("/c/agents/b", b"")])).revision
         await store.compact(last)
         view = await anext(views)

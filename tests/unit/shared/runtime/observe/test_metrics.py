@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.peers.traffic import Traffic
-from shared.runtime.observe.metrics import Metrics, Quantiles
+from shared.runtime.observe.metrics import Metrics, ReservoirQuantiles
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
 def test_a_quantile_is_the_nearest_rank(values: list[float], q: float):
-    recorder = Quantiles()
+    recorder = ReservoirQuantiles()
     for value in values:
         recorder.record(value)
     assert recorder.quantile(q) == sorted(values)[max(1, math.ceil(q * len(values))) - 1]
 
 
 def test_beyond_its_capacity_a_recorder_keeps_a_fair_bounded_sample():
-    recorder = Quantiles(capacity=1000)
+    recorder = ReservoirQuantiles(capacity=1000)
     for value in range(100_000):
         recorder.record(float(value))
     assert len(recorder.values()) == 1000
@@ -31,7 +31,7 @@ def test_beyond_its_capacity_a_recorder_keeps_a_fair_bounded_sample():
 
 
 def test_without_values_a_summary_is_zeros():
-    assert Quantiles().summary()["p99"] == 0.0
+    assert ReservoirQuantiles().summary()["p99"] == 0.0
 
 
 def test_exposition_has_names_under_our_prefix_and_the_processs_own():

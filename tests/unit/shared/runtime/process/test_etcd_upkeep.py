@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.errors import StoreFull, StoreRejected
-from shared.ports import Compare, Delete, MemberState, Op, Put, StoreState, TxnResult
+from shared.ports import Compare, DeleteKey, MemberState, Op, Put, StoreState, TxnResult
 from shared.runtime.process.etcd_upkeep import DEFAULT_QUOTA, EtcdUpkeep, SparingStore, judge
 from shared.wire.keys import Keys
 from tests.memory_store import MemoryStore
@@ -111,7 +111,7 @@ def test_what_can_wait_rests_before_the_quota_is_reached(said: int, told: int, s
 async def test_leases_and_intents_are_written_while_history_rests(puts: list[str], waits: bool) -> None:
     short = [True]
     store = SparingStore(MemoryStore(), can_wait=KEYS.can_wait, short=lambda: short[0])
-    ops: list[Op] = [Delete("/elsewhere"), *(Put(key, b"1") for key in puts)]
+    ops: list[Op] = [DeleteKey("/elsewhere"), *(Put(key, b"1") for key in puts)]
     compares: list[Compare] = []
     if waits:
         with pytest.raises(StoreFull, match="short of room"):

@@ -33,9 +33,9 @@ def state_of(nodes: list[Json], pods: list[Json]) -> ClusterState:
     state.namespaces.update(SPACES)
     for number, node in enumerate(nodes):
         images = {"img:latest": 200 << 20} if number % 2 else {}
-        state.upsert_node(node_from_api(msgspec.convert(node, api.Node)), images)
+        state.upsert_node(node_from_api(msgspec.convert(node, api.KubeNode)), images)
     for raw in pods:
-        state.observe(pod_from_api(msgspec.convert(raw, api.Pod)))
+        state.observe(pod_from_api(msgspec.convert(raw, api.KubePod)))
     return state
 
 
@@ -66,7 +66,7 @@ def test_agents_with_guidance_agree_with_the_whole_verdict(block: int) -> None:
     for seed in range(block, 150, 3):
         nodes, pods, raw = some_cluster(seed)
         raw["spec"]["containers"][0]["image"] = "img"
-        state, pod = state_of(nodes, pods), incoming_pod(msgspec.convert(raw, api.Pod))
+        state, pod = state_of(nodes, pods), incoming_pod(msgspec.convert(raw, api.KubePod))
         guidance = guidance_for(state, FeasibilityCache(state.table), pod)
         names = sorted(state.table.row_of)
         random.Random(seed).shuffle(names)
@@ -88,7 +88,7 @@ def apart_json(name: str) -> Json:
 
 
 def apart(name: str) -> Pod:
-    return pod_from_api(msgspec.convert(apart_json(name), api.Pod))
+    return pod_from_api(msgspec.convert(apart_json(name), api.KubePod))
 
 
 def zones(*names: str) -> ClusterState:
@@ -119,7 +119,7 @@ def test_what_is_assumed_counts_for_the_next_unit() -> None:
 def plain(name: str) -> Pod:
     """A pod that demands nothing, but that ``apart`` pods keep away from."""
     meta = {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}}
-    return pod_from_api(msgspec.convert({"metadata": meta, "spec": {"containers": [{"name": "c"}]}}, api.Pod))
+    return pod_from_api(msgspec.convert({"metadata": meta, "spec": {"containers": [{"name": "c"}]}}, api.KubePod))
 
 
 @pytest.mark.parametrize("second", [apart, plain], ids=["its own rule", "only the other's rule"])

@@ -23,7 +23,7 @@ REASON = "node(s) didn't match Pod's required features"
 def declaring(name: str, *features: str, **labels: str) -> Node:
     builder = make_node(name).label(**labels)
     builder.json["status"]["declaredFeatures"] = list(features)
-    return node_from_api(msgspec.convert(builder.json, api.Node))
+    return node_from_api(msgspec.convert(builder.json, api.KubeNode))
 
 
 def restarting(name: str = "p", where: str = "containers", action: str = "RestartAllContainers") -> PodBuilder:

@@ -34,7 +34,7 @@ def test_totals_are_those_of_the_explained_verdict(seed: int) -> None:
         name = rng.choice(names)
         kind = rng.randrange(8)
         if kind == 0:
-            node = msgspec.convert(some_node(rng, name), api.Node)
+            node = msgspec.convert(some_node(rng, name), api.KubeNode)
             state.upsert_node(node_from_api(node), {"img:latest": rng.randrange(10**9)} if rng.random() < 0.5 else {})
         elif kind == 1:
             state.remove_node(name)
@@ -46,11 +46,11 @@ def test_totals_are_those_of_the_explained_verdict(seed: int) -> None:
                 del raw["spec"]["nodeName"]
                 raw["status"]["nominatedNodeName"] = name
                 raw["spec"]["priority"] = rng.randint(0, 2)
-            state.observe(pod_from_api(msgspec.convert(raw, api.Pod)))
+            state.observe(pod_from_api(msgspec.convert(raw, api.KubePod)))
         raw = some_pod(rng, "incoming")
         raw["spec"]["containers"][0]["image"] = rng.choice(("img", "other"))
         raw["spec"]["priority"] = 1
-        pod = incoming_pod(msgspec.convert(raw, api.Pod))
+        pod = incoming_pod(msgspec.convert(raw, api.KubePod))
         fast = totals_of(state, feasibility, ranker, pod)
         plain = what_if(state, FeasibilityCache(state.table), pod)
         diagnosis = diagnose(state, FeasibilityCache(state.table), prefilter(state, pod))

@@ -6,20 +6,20 @@ from typing import Any
 
 from shared.model.devices import (
     NANO,
+    AllocatedDevice,
     Allocation,
-    Ask,
-    Attribute,
     AttributeConstraint,
     Capacity,
     ClaimRef,
     Device,
+    DeviceAsk,
+    DeviceAttribute,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     Reach,
-    Request,
-    Result,
 )
 from shared.model.node import Node
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
@@ -34,7 +34,7 @@ NODE = Node("n0", labels={"zone": "a"}, allocatable={})
 def device(name: str, **changes: Any) -> Device:
     """``attributes`` as a dict of plain values, ``capacity`` of whole amounts."""
     kinds = {int: "int", bool: "bool", str: "string", tuple: "strings"}
-    attributes = tuple((key, Attribute(kinds[type(v)], v)) for key, v in changes.pop("attributes", {}).items())
+    attributes = tuple((key, DeviceAttribute(kinds[type(v)], v)) for key, v in changes.pop("attributes", {}).items())
     capacity = tuple((key, Capacity(amount * NANO)) for key, amount in changes.pop("capacity", {}).items())
     return Device(name, attributes, capacity, **changes)
 
@@ -47,19 +47,22 @@ def local(*devices: Device, node: str = "n0", pool: str = "", **changes: Any) ->
 
 
 def claim(
-    *requests: Request | Ask, name: str = "c", constraints: tuple[AttributeConstraint, ...] = (), **changes: Any
+    *requests: DeviceRequest | DeviceAsk,
+    name: str = "c",
+    constraints: tuple[AttributeConstraint, ...] = (),
+    **changes: Any,
 ) -> DeviceClaim:
-    asked = tuple(one if isinstance(one, Request) else Request(one.name, one) for one in requests)
+    asked = tuple(one if isinstance(one, DeviceRequest) else DeviceRequest(one.name, one) for one in requests)
     return DeviceClaim("default", name, f"uid-{name}", asked, constraints, **changes)
 
 
-def ask(name: str = "r", count: int = 1, **changes: Any) -> Ask:
-    return Ask(name, changes.pop("class_name", "any"), count=count, **changes)
+def ask(name: str = "r", count: int = 1, **changes: Any) -> DeviceAsk:
+    return DeviceAsk(name, changes.pop("class_name", "any"), count=count, **changes)
 
 
 def allocated(*ids: str, pool: str = "n0", name: str = "used", **changes: Any) -> DeviceClaim:
     """A claim that has these devices."""
-    results = tuple(Result("r", DRIVER, pool, one, **changes) for one in ids)
+    results = tuple(AllocatedDevice("r", DRIVER, pool, one, **changes) for one in ids)
     return DeviceClaim("default", name, f"uid-{name}", allocation=Allocation(results))
 
 

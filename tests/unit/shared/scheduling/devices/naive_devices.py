@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from shared.model.devices import NANO, Ask, Device, DeviceClaim, DeviceSlice
+from shared.model.devices import NANO, Device, DeviceAsk, DeviceClaim, DeviceSlice
 from shared.model.node import Node
 from tests.unit.shared.scheduling.devices.random_devices import CLASSES, SELECTORS
 
@@ -34,7 +34,7 @@ class Offered:
 class Pick:
     claim: int
     request: str
-    ask: Ask
+    ask: DeviceAsk
     offered: Offered
 
 
@@ -90,7 +90,7 @@ def seen_by(node: Node, slices: list[DeviceSlice]) -> Seen:
     return found
 
 
-def amount(ask: Ask, name: str, device: Device) -> float | None:
+def amount(ask: DeviceAsk, name: str, device: Device) -> float | None:
     """What is taken of one capacity; None: it may not be asked for that much."""
     capacity = dict(device.capacity)[name]
     wanted = dict(ask.capacity).get(name)
@@ -105,12 +105,12 @@ def amount(ask: Ask, name: str, device: Device) -> float | None:
     return None if policy.most is not None and rounded > policy.most else rounded
 
 
-def matches(ask: Ask, offered: Offered) -> bool:
+def matches(ask: DeviceAsk, offered: Offered) -> bool:
     selectors = (*CLASSES[ask.class_name].selectors, *ask.selectors)
     return all(SELECTORS[one](offered.driver, offered.device) for one in selectors)
 
 
-def has_capacity(ask: Ask, device: Device, used: Counter[str]) -> bool:
+def has_capacity(ask: DeviceAsk, device: Device, used: Counter[str]) -> bool:
     names = {name for name, _ in device.capacity}
     if {name for name, _ in ask.capacity} - names:
         return False
@@ -164,7 +164,7 @@ class Naive:
         for combination in itertools.product(*levels):
             yield tuple(itertools.chain.from_iterable(combination))
 
-    def choices(self, ask: Ask) -> Iterator[tuple[Offered, ...]]:
+    def choices(self, ask: DeviceAsk) -> Iterator[tuple[Offered, ...]]:
         fitting = [one for one in self.seen.devices if matches(ask, one)]
         if ask.mode != "All":
             yield from itertools.combinations(fitting, ask.count)

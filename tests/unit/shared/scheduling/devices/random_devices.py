@@ -8,23 +8,23 @@ from collections.abc import Callable
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.devices import (
     NANO,
+    AllocatedDevice,
     Allocation,
-    Ask,
-    Attribute,
     AttributeConstraint,
     Capacity,
     ClaimRef,
     Device,
+    DeviceAsk,
+    DeviceAttribute,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     DeviceTaint,
     DeviceToleration,
     Reach,
-    Request,
     RequestPolicy,
-    Result,
 )
 from shared.model.node import Node
 
@@ -66,9 +66,9 @@ CLASSES = {
 def some_device(rng: random.Random, name: str, *, partitioned: bool) -> Device:
     attributes = []
     if rng.random() < 0.7:
-        attributes.append((NUMA, Attribute("int", rng.randrange(3))))
+        attributes.append((NUMA, DeviceAttribute("int", rng.randrange(3))))
     if rng.random() < 0.8:
-        attributes.append((MODEL, Attribute("string", rng.choice("xy"))))
+        attributes.append((MODEL, DeviceAttribute("string", rng.choice("xy"))))
     capacity: tuple[tuple[str, Capacity], ...] = ()
     shareable = rng.random() < 0.3
     if shareable or rng.random() < 0.3:
@@ -114,9 +114,9 @@ def some_slices(rng: random.Random) -> list[DeviceSlice]:
     return found
 
 
-def some_ask(rng: random.Random, name: str, *, may_want_all: bool) -> Ask:
+def some_ask(rng: random.Random, name: str, *, may_want_all: bool) -> DeviceAsk:
     everything = may_want_all and rng.random() < 0.2
-    return Ask(
+    return DeviceAsk(
         name,
         rng.choice(tuple(CLASSES)),
         tuple(rng.sample(tuple(SELECTORS), rng.choice((0, 0, 1)))),
@@ -135,9 +135,9 @@ def some_claim(rng: random.Random, name: str) -> DeviceClaim:
         title = f"r{number}"
         if rng.random() < 0.3:
             asks = tuple(some_ask(rng, f"s{i}", may_want_all=not constrained) for i in range(2))
-            requests.append(Request(title, alternatives=asks))
+            requests.append(DeviceRequest(title, alternatives=asks))
         else:
-            requests.append(Request(title, some_ask(rng, title, may_want_all=not constrained)))
+            requests.append(DeviceRequest(title, some_ask(rng, title, may_want_all=not constrained)))
     constraints: tuple[AttributeConstraint, ...] = ()
     if constrained:
         names = rng.choice(((), ("r0",), ("r0/s1",)))
@@ -155,7 +155,7 @@ def some_users(rng: random.Random, slices: list[DeviceSlice]) -> list[DeviceClai
                 share = "share" if device.shareable and rng.random() < 0.8 else ""
                 consumed = tuple((name, NANO) for name, _ in device.capacity) if share else ()
                 admin = True if rng.random() < 0.1 else None
-                result = Result("r", one.driver, one.pool, device.name, admin, share=share, consumed=consumed)
+                result = AllocatedDevice("r", one.driver, one.pool, device.name, admin, share=share, consumed=consumed)
                 name = f"used-{one.name}-{device.name}"
                 found.append(DeviceClaim("default", name, name, allocation=Allocation((result,))))
     return found

@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from shared.model.devices import NANO, Allocation, DeviceClaim, DevicePod, Result
+from shared.model.devices import NANO, AllocatedDevice, Allocation, DeviceClaim, DevicePod
 from shared.scheduling.devices import accounts
 from shared.scheduling.devices.accounts import ClaimAccounts
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from tests.unit.shared.scheduling.devices.builders import DRIVER, NODE, ask, claim, cluster, device, local, pod
 
-GIVEN = Allocation((Result("r", DRIVER, "n0", "d0"),))
-OTHER = Allocation((Result("r", DRIVER, "n0", "d1"),))
+GIVEN = Allocation((AllocatedDevice("r", DRIVER, "n0", "d0"),))
+OTHER = Allocation((AllocatedDevice("r", DRIVER, "n0", "d1"),))
 WANTED = claim(ask())
 SECOND = replace(WANTED, name="second", uid="second")
 
@@ -187,7 +187,8 @@ def test_what_is_shared_is_not_given_beyond_what_there_is() -> None:
     for number in range(3):
         mine.observe(replace(WANTED, name=f"c{number}", uid=f"c{number}"))
     share = [
-        Allocation((Result("r", DRIVER, "n0", "d0", share=f"s{i}", consumed=(("memory", 2 * NANO),)),)) for i in "ab"
+        Allocation((AllocatedDevice("r", DRIVER, "n0", "d0", share=f"s{i}", consumed=(("memory", 2 * NANO),)),))
+        for i in "ab"
     ]
     assert mine.assume("a", "default/c0", share[0], 1.0) == ""
     assert mine.assume("b", "default/c1", share[1], 1.0) == (
@@ -318,7 +319,7 @@ class Walk:
         """Another scheduler allocates a claim that we may have assumed."""
         free = [one for one in self.server.values() if one.allocation is None]
         if free and self.rng.random() < 0.3:
-            taken = Allocation((Result("r", DRIVER, "n0", f"foreign-{self.number}"),))
+            taken = Allocation((AllocatedDevice("r", DRIVER, "n0", f"foreign-{self.number}"),))
             self.put(replace(self.rng.choice(free), allocation=taken, reserved_for=("foreign",)))
 
 

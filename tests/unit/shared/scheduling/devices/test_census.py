@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from shared.model.devices import Allocation, DeviceClaim, DeviceTaint, Reach, Result
+from shared.model.devices import AllocatedDevice, Allocation, DeviceClaim, DeviceTaint, Reach
 from shared.model.node import Node
 from shared.scheduling.devices import census as census_module
 from shared.scheduling.devices.census import STATES, Census, DeviceCounts, counts_of
 from shared.scheduling.devices.dynamic_resources import Devices
-from shared.scheduling.devices.pools import Pool
-from shared.scheduling.devices.usage import Usage
+from shared.scheduling.devices.pools import DevicePool
+from shared.scheduling.devices.usage import DeviceUsage
 from tests.unit.shared.scheduling.devices.builders import DRIVER, NODE, allocated, cluster, device, local
 from tests.unit.shared.scheduling.devices.test_shares import partitionable, shared, sharing
 
@@ -62,7 +62,7 @@ def test_a_pool_that_all_nodes_reach_is_counted_once_until_it_changes(monkeypatc
     """However different the nodes' own devices are, and whoever asks: sums, shares, or a list of nodes."""
     counted: list[str] = []
 
-    def counting(pool: Pool, usage: Usage) -> DeviceCounts:
+    def counting(pool: DevicePool, usage: DeviceUsage) -> DeviceCounts:
         counted.append(pool.id[1])
         return counts_of(pool, usage)
 
@@ -83,7 +83,7 @@ def test_a_pool_that_all_nodes_reach_is_counted_once_until_it_changes(monkeypatc
 
     assert ask() == sorted(["net", *(f"n{number}" for number in range(20))])
     assert ask() == []
-    given = Allocation((Result("r", "nic.example.com", "net", "a"),))
+    given = Allocation((AllocatedDevice("r", "nic.example.com", "net", "a"),))
     devices.inventory.put_claim(DeviceClaim("default", "c", "uid-c", allocation=given))
     assert ask() == ["net"]
     devices.inventory.put_slice(local(device("a"), node="n3"))
@@ -113,7 +113,7 @@ def test_the_sum_over_all_nodes_is_that_of_pool_after_pool_whatever_changed_in_b
             inventory.put_slice(local(*named, pool=f"net{node % 2}", driver="nic.example.com", reach=reach))
         elif what == "claim":
             pool, driver = rng.choice([(f"n{node}", DRIVER), (f"net{node % 2}", "nic.example.com")])
-            given = Allocation((Result("r", driver, pool, f"d{rng.randrange(3)}"),))
+            given = Allocation((AllocatedDevice("r", driver, pool, f"d{rng.randrange(3)}"),))
             inventory.put_claim(DeviceClaim("default", f"c{step}", f"uid-{step}", allocation=given))
         elif inventory.claims:
             inventory.remove_claim(rng.choice(sorted(inventory.claims)))

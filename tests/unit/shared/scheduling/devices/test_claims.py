@@ -7,18 +7,18 @@ from msgspec.structs import replace
 
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.devices import (
+    AllocatedDevice,
     Allocation,
     ClaimRef,
     Consumer,
     DeviceClaim,
+    DeviceRequest,
     DeviceTaint,
     DeviceToleration,
-    Request,
-    Result,
     TaintRule,
 )
 from shared.model.node import Node
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.scheduling.devices.claims import held_by, holders
 from shared.scheduling.devices.dynamic_resources import PodDevices, Unblock, before_queueing
 from shared.scheduling.framework import Code, Rejection
@@ -100,7 +100,7 @@ def test_a_pod_whose_claim_is_not_its_own_is_not_queued(ref: ClaimRef, there: De
 def test_a_claim_is_the_groups_where_pod_and_group_say_the_same_of_it(
     of_pod: ClaimRef, of_group: ClaimRef, *, shared: bool
 ) -> None:
-    group = PodGroup("podgroup:default/gang", Source.NATIVE, "default", "gang", uid="uid-gang", claims=(of_group,))
+    group = PodGroup("podgroup:default/gang", GroupSource.NATIVE, "default", "gang", uid="uid-gang", claims=(of_group,))
     asking = replace(pod(), claims=(of_pod, ClaimRef("own", "e")))
     found = held_by(asking, group, {})
     assert found.claims == (replace(of_pod, holder=GROUP) if shared else of_pod, ClaimRef("own", "e"))
@@ -111,7 +111,9 @@ def test_a_claim_is_the_groups_where_pod_and_group_say_the_same_of_it(
 @pytest.mark.parametrize(("owner", "shared"), [("uid-pod", False), ("uid-gang", True), ("", True)])
 def test_a_claim_that_was_made_for_the_pod_is_the_pods_whatever_its_group_says(owner: str, shared: bool) -> None:
     """A controller that knows nothing of claims of groups makes one for each pod."""
-    group = PodGroup("podgroup:default/gang", Source.NATIVE, "default", "gang", uid="uid-gang", claims=(TEMPLATED,))
+    group = PodGroup(
+        "podgroup:default/gang", GroupSource.NATIVE, "default", "gang", uid="uid-gang", claims=(TEMPLATED,)
+    )
     asking = replace(pod(), claims=(TEMPLATED,))
     found = held_by(asking, group, {"default/c": replace(MINE, owner=owner)})
     assert bool(holders(found)) is shared
@@ -135,17 +137,17 @@ def test_a_pod_without_claims_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("request_", "code", "why"),
     [
-        (Request("r", ask(class_name="gone")), Code.UNRESOLVABLE, "request r: device class gone does not exist"),
+        (DeviceRequest("r", ask(class_name="gone")), Code.UNRESOLVABLE, "request r: device class gone does not exist"),
         (
-            Request("r", alternatives=(ask("a"), ask("b", class_name="gone"))),
+            DeviceRequest("r", alternatives=(ask("a"), ask("b", class_name="gone"))),
             Code.UNRESOLVABLE,
             "request r/b: device class gone does not exist",
         ),
-        (Request("r", ask(class_name="")), Code.ERROR, "request r: unsupported request type"),
-        (Request("r"), Code.UNRESOLVABLE, "resource claim default/c, request r: unknown request type"),
+        (DeviceRequest("r", ask(class_name="")), Code.ERROR, "request r: unsupported request type"),
+        (DeviceRequest("r"), Code.UNRESOLVABLE, "resource claim default/c, request r: unknown request type"),
     ],
 )
-def test_a_class_that_is_not_there_refuses_every_node(request_: Request, code: Code, why: str) -> None:
+def test_a_class_that_is_not_there_refuses_every_node(request_: DeviceRequest, code: Code, why: str) -> None:
     devices = cluster(local(device("d0")), claim(request_))
     assert devices.prepare(pod(claim(request_)), 0.0) == Rejection("DynamicResources", code, (why,))
 
@@ -164,7 +166,7 @@ READY, FAILED = "example.com/ready", "example.com/failed"
 
 
 def waiting(conditions: dict[str, str] | None, at: float | None = 1000.0) -> DeviceClaim:
-    result = Result("r", DRIVER, "n0", "d0", bound_on=(READY,), failed_on=(FAILED,))
+    result = AllocatedDevice("r", DRIVER, "n0", "d0", bound_on=(READY,), failed_on=(FAILED,))
     told = {} if conditions is None else {result.id: conditions}
     return replace(claim(ask()), allocation=Allocation((result,), at=at), conditions=told)
 
@@ -214,8 +216,8 @@ def test_an_allocation_is_kept_where_the_pods_other_claim_could_not_be_allocated
 
 
 def test_earlier_alternatives_score_more_and_allocated_ones_count_beside_what_is_to_be_allocated() -> None:
-    choice = Request("r", alternatives=(ask("big", 9), ask("small")))
-    taken = Allocation((Result("r/big", DRIVER, "n0", "other"),))
+    choice = DeviceRequest("r", alternatives=(ask("big", 9), ask("small")))
+    taken = Allocation((AllocatedDevice("r/big", DRIVER, "n0", "other"),))
     devices = cluster(local(device("d0")))
     assert prepared(devices, claim(choice, name="a")).score(NODE) == 7
     has = replace(claim(choice, name="b"), allocation=taken)

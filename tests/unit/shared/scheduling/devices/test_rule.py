@@ -10,17 +10,17 @@ import pytest
 
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.devices import (
+    AllocatedDevice,
     Allocation,
-    Ask,
     ClaimRef,
     Device,
+    DeviceAsk,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     Reach,
-    Request,
-    Result,
 )
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -31,10 +31,10 @@ from shared.scheduling.state.cluster_state import ClusterState
 
 NODES = 24
 ASKS = (
-    Ask("r", "any"),
-    Ask("r", "any", count=2),
-    Ask("r", "any", mode="All"),
-    Ask("r", "any", selectors=("device.attributes['d'].size > 1",)),
+    DeviceAsk("r", "any"),
+    DeviceAsk("r", "any", count=2),
+    DeviceAsk("r", "any", mode="All"),
+    DeviceAsk("r", "any", selectors=("device.attributes['d'].size > 1",)),
 )
 
 
@@ -51,7 +51,7 @@ def random_cluster(rng: Random) -> tuple[ClusterState, ClaimedDevices]:
             devices=here,
         ))  # fmt: skip
         if here and rng.random() < 0.5:
-            given = Allocation((Result("r", "d", f"n{number}", "g0"),))
+            given = Allocation((AllocatedDevice("r", "d", f"n{number}", "g0"),))
             devices.put("resourceclaims", f"d/used{number}", DeviceClaim("d", f"used{number}", "u", allocation=given))
     for number in range(3, NODES, 7):
         state.remove_node(f"n{number}")
@@ -62,13 +62,15 @@ def random_pod(rng: Random, devices: ClaimedDevices, uid: str) -> Pod:
     names = []
     if rng.random() < 0.7:
         names.append(f"own-{uid}")
-        request = Request("r", rng.choice(ASKS))
+        request = DeviceRequest("r", rng.choice(ASKS))
         devices.put("resourceclaims", f"d/own-{uid}", DeviceClaim("d", f"own-{uid}", uid, (request,), owner=uid))
     if not names or rng.random() < 0.4:
         names.append("shared")
         in_zone = SelectorTerm(expressions=(Requirement("zone", "In", ("a",)),))
         on_node = SelectorTerm(fields=(Requirement("metadata.name", "In", ("n5",)),))
-        given = Allocation((Result("r", "e", "net", "g"),), terms=rng.choice((None, (in_zone,), (on_node, in_zone))))
+        given = Allocation(
+            (AllocatedDevice("r", "e", "net", "g"),), terms=rng.choice((None, (in_zone,), (on_node, in_zone)))
+        )
         devices.put("resourceclaims", "d/shared", DeviceClaim("d", "shared", "s", allocation=given))
     asks = DevicePod("d", uid, uid, tuple(ClaimRef(name, name) for name in names))
     return Pod(uid, "d", uid, "", PodClass(), asks=asks)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.model.devices import AttributeConstraint, DeviceClaim, DeviceSlice, Reach, Request
+from shared.model.devices import AttributeConstraint, DeviceClaim, DeviceRequest, DeviceSlice, Reach
 from shared.model.node import Node
 from shared.scheduling.devices import allocator, dynamic_resources, inventory
 from shared.scheduling.framework import Code
@@ -124,20 +124,22 @@ def test_forty_claims_of_32_devices_do_not_exhaust_the_stack() -> None:
 
 def test_more_devices_than_a_claim_may_have_lead_to_the_alternative_with_fewer() -> None:
     devices = cluster(local(*(device(f"d{i}") for i in range(40))))
-    some = Request("a", alternatives=(ask("many", 30), ask("few", 20)))
-    more = Request("b", alternatives=(ask("many", 30), ask("few", 5)))
+    some = DeviceRequest("a", alternatives=(ask("many", 30), ask("few", 20)))
+    more = DeviceRequest("b", alternatives=(ask("many", 30), ask("few", 5)))
     found = prepared(devices, claim(some, more))
     ((_, allocation),) = found.allocations(Node("n0"), str)
     assert {one.request for one in allocation.results} == {"a/few", "b/few"}
-    both = claim(Request("a", alternatives=(ask("x", 20),)), Request("b", alternatives=(ask("x", 5), ask("y", 20))))
+    both = claim(
+        DeviceRequest("a", alternatives=(ask("x", 20),)), DeviceRequest("b", alternatives=(ask("x", 5), ask("y", 20)))
+    )
     assert len(outcome(devices, both)) == 25
 
 
 def test_where_every_alternative_is_too_many_the_whole_cycle_fails() -> None:
     devices = cluster(local(*(device(f"d{i}") for i in range(70))))
-    requests = [Request("a", alternatives=(ask("x", mode="All"), ask("y", 1)))]
+    requests = [DeviceRequest("a", alternatives=(ask("x", mode="All"), ask("y", 1)))]
     assert outcome(devices, claim(*requests)) == ["d0"]
-    requests = [Request("a", alternatives=(ask("x", mode="All"), ask("y", mode="All")))]
+    requests = [DeviceRequest("a", alternatives=(ask("x", mode="All"), ask("y", mode="All")))]
     assert outcome(devices, claim(*requests)) == (
         "Error: claim default/c: number of requested devices 70 exceeds the claim limit of 32"
     )
@@ -172,9 +174,11 @@ def test_what_counting_shows_to_be_impossible_is_not_searched(
     [
         claim(ask(count=15), constraints=(AttributeConstraint(GROUP, distinct=True),)),
         claim(ask(count=8), constraints=(AttributeConstraint(GROUP),)),
-        claim(Request("a", alternatives=(ask("many", 9), ask("few", 8))), constraints=(AttributeConstraint(GROUP),)),
         claim(
-            Request("a", alternatives=(ask("many", 9), ask("free", 9))),
+            DeviceRequest("a", alternatives=(ask("many", 9), ask("few", 8))), constraints=(AttributeConstraint(GROUP),)
+        ),
+        claim(
+            DeviceRequest("a", alternatives=(ask("many", 9), ask("free", 9))),
             constraints=(AttributeConstraint(GROUP, requests=("a/many",)),),
         ),
     ],

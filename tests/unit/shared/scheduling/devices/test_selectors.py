@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.model.devices import Attribute, Capacity, nanos_of
+from shared.model.devices import Capacity, DeviceAttribute, nanos_of
 from shared.scheduling.devices import expressions
-from shared.scheduling.devices.expressions import SelectorError
+from shared.scheduling.devices.expressions import DeviceSelectorError
 from shared.scheduling.devices.selectors import Facts, Selectors
 from shared.scheduling.state.releases import Release
 
@@ -18,11 +18,11 @@ GPU = Facts(
     DRIVER,
     shareable=True,
     attributes=(
-        ("example.com/links", Attribute("ints", (1, 2, 3))),
-        ("healthy", Attribute("bool", True)),
-        ("model", Attribute("string", "A100")),
-        ("numa", Attribute("int", 1)),
-        ("version", Attribute("version", "2.0.0-rc.1")),
+        ("example.com/links", DeviceAttribute("ints", (1, 2, 3))),
+        ("healthy", DeviceAttribute("bool", True)),
+        ("model", DeviceAttribute("string", "A100")),
+        ("numa", DeviceAttribute("int", 1)),
+        ("version", DeviceAttribute("version", "2.0.0-rc.1")),
     ),
     capacity=(("memory", Capacity(nanos_of("40Gi"))), ("share", Capacity(nanos_of("500m")))),
 )
@@ -110,7 +110,7 @@ def test_a_selector_says_what_kubernetes_defines(expression: str, says: bool) ->
 )
 def test_a_selector_that_cannot_be_used_says_why(expression: str, why: str) -> None:
     for _ in range(2):  # the second time from what is remembered
-        with pytest.raises(SelectorError) as error:
+        with pytest.raises(DeviceSelectorError) as error:
             SELECTORS.matches(expression, GPU)
         assert why in str(error.value)
 
@@ -145,7 +145,7 @@ def test_what_may_cost_too_much_is_refused_before_it_is_evaluated(kind: str, mon
     selectors = Selectors()
     selectors.matches("true", GPU)
     monkeypatch.setattr("shared.scheduling.devices.selectors._Program.evaluate", evaluated)
-    with pytest.raises(SelectorError, match=r"the expression may cost \d+, more than 1000000"):
+    with pytest.raises(DeviceSelectorError, match=r"the expression may cost \d+, more than 1000000"):
         selectors.matches(DEAR[kind], GPU)
     monkeypatch.setattr(expressions, "MOST_COST", 10**40)
     with pytest.raises(AssertionError, match="it was evaluated"):
@@ -177,11 +177,11 @@ def test_a_selector_is_compiled_once_and_asked_once_about_devices_that_are_alike
 def test_lists_are_values_of_later_releases_alone() -> None:
     expression = 'size(device.attributes["example.com"].links) == 3'
     assert Selectors(Release.V1_38).matches(expression, GPU)
-    with pytest.raises(SelectorError, match=r"attribute example.com/links: unsupported attribute value"):
+    with pytest.raises(DeviceSelectorError, match=r"attribute example.com/links: unsupported attribute value"):
         Selectors(Release.V1_36).matches(expression, GPU)
 
 
 def test_without_the_library_the_selector_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cel_expr_python", None)
-    with pytest.raises(SelectorError, match="selectors of devices need cel-expr-python"):
+    with pytest.raises(DeviceSelectorError, match="selectors of devices need cel-expr-python"):
         Selectors().matches("true", GPU)

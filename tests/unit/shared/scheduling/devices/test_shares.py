@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.model.devices import NANO, Allocation, Device, DeviceClaim, RequestPolicy, Result
+from shared.model.devices import NANO, AllocatedDevice, Allocation, Device, DeviceClaim, RequestPolicy
 from shared.model.gpu_shares import DEFAULT, GpuShares, parse_gpu_shares
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.shares import asked_shares, free_shares
@@ -34,7 +34,7 @@ def shared(name: str, **capacity: int) -> Device:
 
 def sharing(name: str, **consumed: int) -> DeviceClaim:
     amounts = tuple((key, amount * NANO) for key, amount in consumed.items())
-    result = Result("r", DRIVER, "n0", name, share=f"s-{name}-{consumed}", consumed=amounts)
+    result = AllocatedDevice("r", DRIVER, "n0", name, share=f"s-{name}-{consumed}", consumed=amounts)
     return DeviceClaim("default", f"of-{name}-{len(consumed)}", "uid", allocation=Allocation((result,)))
 
 
@@ -129,7 +129,7 @@ def test_a_partition_comes_from_the_device_that_is_broken_already(fullest_first:
 
 def taking(share: str, amount: int = 4, one: str = "a", **changes: Any) -> DeviceClaim:
     """One claim with part of a device, by the name that its share has so far."""
-    result = Result("r", DRIVER, "n0", one, share=share, **({"consumed": (("memory", amount),)} | changes))
+    result = AllocatedDevice("r", DRIVER, "n0", one, share=share, **({"consumed": (("memory", amount),)} | changes))
     return DeviceClaim("default", "c", "uid-c", allocation=Allocation((result,)))
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
+from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.explanation import explain_nodes
-from shared.scheduling.explain.preemption import Rules, explain_preemption
+from shared.scheduling.explain.preemption import VictimRules, explain_preemption
 from shared.scheduling.preemption.preemption import NEVER
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import PodBuilder, make_node, make_pod
@@ -98,15 +98,17 @@ def volumes(*claims: str) -> dict[str, Any]:
     return {"volumes": [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]}
 
 
-def stored(state: ClusterState, **claims: Claim) -> ClusterState:
+def stored(state: ClusterState, **claims: VolumeClaim) -> ClusterState:
     """Bound claims, each on the volume of its name."""
     for name, claim in claims.items():
         state.storage.claims[f"default/{name}"] = claim
     return state
 
 
-def bound(name: str, *modes: str) -> Claim:
-    return Claim(f"default/{name}", uid=name, volume_name=name, bind_completed=True, access_modes=frozenset(modes))
+def bound(name: str, *modes: str) -> VolumeClaim:
+    return VolumeClaim(
+        f"default/{name}", uid=name, volume_name=name, bind_completed=True, access_modes=frozenset(modes)
+    )
 
 
 def test_attach_limits_tell_attached_asked_and_limit() -> None:
@@ -123,7 +125,7 @@ def test_a_claim_in_use_an_unbound_one_and_a_volume_out_of_reach_are_named() -> 
     state.storage.put_volume(PersistentVolume("v"))
     assert texts(state, app("p", **volumes("v"))) == {"n0": ["claim v (ReadWriteOncePod) is used by default/a"]}
 
-    unbound = Claim("default/v", uid="v", class_name="fast")
+    unbound = VolumeClaim("default/v", uid="v", class_name="fast")
     state = stored(state_of(zones="a"), v=unbound)
     assert texts(state, app("p", **volumes("v"))) == {
         "n0": ["claim v of storage class fast (there is none) is not bound"]
@@ -154,7 +156,7 @@ def high(**spec: Any) -> PodBuilder:
 def test_preemption_prefers_whom_no_budget_protects_and_a_strict_one_forbids_the_other(*, strict: bool) -> None:
     state = state_of(low("a", "n0"), low("b", "n1"))
     state.budgets.append(DisruptionBudget("default", "keep", selector_of_labels({"app": "a"}), 0))
-    found = explain_preemption(state, FeasibilityCache(state.table), high().pod(), rules=Rules(strict))
+    found = explain_preemption(state, FeasibilityCache(state.table), high().pod(), rules=VictimRules(strict))
     assert (found.helps, found.summary) == (True, "would evict default/b from n1")
     assert [(c.node, c.violations, c.allowed) for c in found.candidates] == [("n1", 0, True), ("n0", 1, not strict)]
     assert found.candidates[1].victims[0].breaks_budget

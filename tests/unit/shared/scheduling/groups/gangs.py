@@ -8,7 +8,7 @@ from typing import Any
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, Topology
+from shared.model.pod_group import GroupSource, GroupTopology, PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.placing import Attempt, try_group
 from shared.scheduling.state.cluster_state import ClusterState
@@ -44,8 +44,8 @@ def members(count: int, cpu: int = 0, **fields: Any) -> list[Pod]:
 
 def gang(minimum: int, topology: str = "", *, required: bool = True, **fields: Any) -> PodGroup:
     """A gang of at least ``minimum``, within one value of ``topology`` where that is named."""
-    within = Topology(topology, required) if topology else None
-    return PodGroup(KEY, Source.NATIVE, "d", "g", gang=True, min_count=minimum, topology=within, **fields)
+    within = GroupTopology(topology, required) if topology else None
+    return PodGroup(KEY, GroupSource.NATIVE, "d", "g", gang=True, min_count=minimum, topology=within, **fields)
 
 
 def attempt(state: ClusterState, group: PodGroup, pods: Sequence[Pod], bound: Sequence[Pod] = ()) -> Attempt:

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.devices import (
+    AllocatedDevice,
     Allocation,
-    Ask,
     ClaimRef,
     Device,
+    DeviceAsk,
     DeviceClaim,
     DeviceClass,
     DevicePod,
+    DeviceRequest,
     DeviceSlice,
     Reach,
-    Request,
-    Result,
 )
 from shared.model.pod import Pod
 from shared.scheduling.cycle.prefilter import prefilter
@@ -45,7 +45,7 @@ def cluster(local: list[int], net: int = 0) -> tuple[ClusterState, ClaimedDevice
 
 def member(devices: ClaimedDevices, name: str, count: int = 1, *, shared: str = "") -> Pod:
     own = f"own-{name}"
-    request = Request("r", Ask("r", "any", count=count))
+    request = DeviceRequest("r", DeviceAsk("r", "any", count=count))
     devices.put("resourceclaims", f"d/{own}", DeviceClaim("d", own, f"uid-{own}", (request,), owner=name))
     refs = (ClaimRef("own", own), *((ClaimRef("shared", shared),) if shared else ()))
     pod_class = PodClass(requests=(("cpu", 100),))
@@ -73,7 +73,7 @@ def test_so_many_members_are_placed_as_there_are_devices_for_and_the_live_accoun
 def test_members_that_ask_differently_get_what_the_live_accounting_gives(seed: int) -> None:
     rng = Random(seed)
     state, devices = cluster([rng.randrange(6) for _ in range(4)], rng.randrange(3))
-    devices.put("resourceclaims", "d/s", DeviceClaim("d", "s", "uid-s", (Request("r", Ask("r", "any")),)))
+    devices.put("resourceclaims", "d/s", DeviceClaim("d", "s", "uid-s", (DeviceRequest("r", DeviceAsk("r", "any")),)))
     pods = [member(devices, f"m{n}", rng.randrange(1, 4), shared=rng.choice(("", "s"))) for n in range(6)]
     found = attempt(state, gang(len(pods)), pods)
     by_uid = {pod.uid: pod for pod in pods}
@@ -84,13 +84,13 @@ def test_members_that_ask_differently_get_what_the_live_accounting_gives(seed: i
 
 def test_a_member_whose_claim_is_shared_follows_the_first_where_that_is_allocated() -> None:
     state, devices = cluster([4, 4, 9])
-    shared = DeviceClaim("d", "s", "uid-s", (Request("r", Ask("r", "any")),))
+    shared = DeviceClaim("d", "s", "uid-s", (DeviceRequest("r", DeviceAsk("r", "any")),))
     devices.put("resourceclaims", "d/s", shared)
     pods = [member(devices, f"m{number}", shared="s") for number in range(3)]
     found = attempt(state, gang(3), pods)
     assert (found.reached, len(set(found.nodes.values()))) == (True, 1)
     terms = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
-    given = Allocation((Result("r", "d", "n1", "g0"),), terms=terms)
+    given = Allocation((AllocatedDevice("r", "d", "n1", "g0"),), terms=terms)
     devices.put("resourceclaims", "d/s", replace(shared, allocation=given, resource_version="2"))
     assert set(attempt(state, gang(3), pods).nodes.values()) == {"n1"}
     more = [*pods, member(devices, "m3", shared="s")]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
@@ -24,14 +24,14 @@ from tests.unit.shared.scheduling.groups.gangs import attempt, cluster, cpus, ga
 
 
 def key(name: str) -> str:
-    return group_key(Source.NATIVE, "d", name)
+    return group_key(GroupSource.NATIVE, "d", name)
 
 
 def running(
     state: ClusterState, name: str, minimum: int, nodes: str, cpu: int = 1000, *, whole: bool = False, priority: int = 0
 ) -> list[Pod]:
     """A gang that runs, a member per letter on the node so called; younger gangs have later names."""
-    group = PodGroup(key(name), Source.NATIVE, "d", name, gang=True, min_count=minimum, whole=whole)
+    group = PodGroup(key(name), GroupSource.NATIVE, "d", name, gang=True, min_count=minimum, whole=whole)
     state.pod_groups[group.key] = group
     return [
         stand(
@@ -154,7 +154,7 @@ def test_who_is_as_important_stays() -> None:
     lone(state, "old", "a", priority=5)
     assert ask(state, gang(1), members(1, 1000, priority=5)).reason == NO_CANDIDATE
     assert ask(state, gang(1, priority=6), members(1, 1000, priority=5)).victims
-    state.pod_groups[key("v")] = PodGroup(key("v"), Source.NATIVE, "d", "v", priority=7)
+    state.pod_groups[key("v")] = PodGroup(key("v"), GroupSource.NATIVE, "d", "v", priority=7)
     stand(state, member("more", 1000, group=key("v"), priority=5), "a")
     state.forget("old")
     assert ask(state, gang(1, priority=6), members(1, 1000, priority=5)).reason == NO_CANDIDATE
@@ -282,7 +282,7 @@ def test_who_leaves_for_nobody_any_more_is_counted_on_wherever_it_stands(kept: b
 
 def test_without_that_order_a_second_gang_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation: no member is known to be one too many."""
-    monkeypatch.setattr(steps.Steps, "_spare", lambda self, name: 99)
+    monkeypatch.setattr(steps.LeavingSteps, "_spare", lambda self, name: 99)
     state = cpus(a=1000, b=1000)
     running(state, "v", 1, "a", priority=0)
     lone(state, "x", "b", start_time="0")
@@ -379,7 +379,9 @@ def test_without_its_victims_the_cluster_takes_the_gang_and_with_any_unit_of_the
     state = cpus(**{name: rng.randint(2, 5) * 500 for name in names})
     for number in range(3):
         minimum, whole = rng.randint(1, 3), rng.random() < 0.3
-        group = PodGroup(key(f"v{number}"), Source.NATIVE, "d", f"v{number}", gang=True, min_count=minimum, whole=whole)
+        group = PodGroup(
+            key(f"v{number}"), GroupSource.NATIVE, "d", f"v{number}", gang=True, min_count=minimum, whole=whole
+        )
         state.pod_groups[group.key] = group
     for number in range(12):
         pod = member(

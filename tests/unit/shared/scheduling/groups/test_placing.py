@@ -16,7 +16,7 @@ from shared.kube.cluster_objects import ClusterDump
 from shared.model.constraints import HostPort
 from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, Source
+from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.relations import AffinityTerm, ClaimUse, Relations, SpreadConstraint
 from shared.model.resources import GPU_MILLI
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -55,7 +55,7 @@ def test_members_that_run_already_count() -> None:
 
 
 def test_a_basic_group_places_whoever_fits() -> None:
-    group = PodGroup(KEY, Source.NATIVE, "d", "g")
+    group = PodGroup(KEY, GroupSource.NATIVE, "d", "g")
     found = attempt(cpus(a=1000), group, members(3, 1000))
     assert (found.reached, list(found.nodes)) == (True, ["m0"])
 
@@ -158,9 +158,9 @@ def test_a_plain_member_is_repelled_by_a_fellow_placed_before_it() -> None:
 
 def test_members_do_not_share_a_claim_that_one_pod_may_use() -> None:
     state = cpus(a=9000)
-    from shared.model.cluster_objects import Claim
+    from shared.model.cluster_objects import VolumeClaim
 
-    state.storage.claims["d/data"] = Claim(
+    state.storage.claims["d/data"] = VolumeClaim(
         key="d/data", uid="u", volume_name="", class_name="", storage_bytes=0,
         access_modes=frozenset(("ReadWriteOncePod",)), volume_mode="Filesystem", selector=None, bind_completed=True,
         lost=False, deleting=False, selected_node="", owner_pod="", resource_version="",
@@ -250,7 +250,7 @@ def test_every_placement_is_one_that_the_rules_allow_and_nothing_is_changed(seed
     spaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in SPACES.items()]
     dump = msgspec.convert({"nodes": nodes, "pods": standing, "pod": raw[0], "namespaces": spaces}, ClusterDump)
     state = load_cluster(dump)
-    pods = [replace(incoming_pod(msgspec.convert(one, api.Pod)), group=KEY) for one in raw]
+    pods = [replace(incoming_pod(msgspec.convert(one, api.KubePod)), group=KEY) for one in raw]
     key = rng.choice(("", "", "zone", "rack"))
     group = gang(rng.randint(1, len(pods)), key, required=rng.random() < 0.5)
     feasibility = FeasibilityCache(state.table)

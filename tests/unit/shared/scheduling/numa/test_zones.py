@@ -12,7 +12,7 @@ from shared.model.node_topology import NodeTopology, TopologyPolicy
 from shared.model.resources import CPU
 from shared.scheduling.framework import Code
 from shared.scheduling.numa.inside import LATE_S
-from shared.scheduling.numa.kinds import Kinds
+from shared.scheduling.numa.kinds import ZoneKinds
 from shared.scheduling.numa.refusals import FIRST_S, LONGEST_S, NEVER
 from shared.scheduling.numa.rule import NodeResourceTopologyMatch, prepare
 from shared.scheduling.numa.zones import NodeZones
@@ -374,14 +374,14 @@ def test_eviction_helps_where_an_empty_node_would_take_the_pod() -> None:
 def test_a_burst_on_like_nodes_asks_a_kubelets_rules_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     state, zones = cluster(*(topology(f"n{number}") for number in range(50)))
     asked: list[object] = []
-    admit = Kinds.verdict
+    admit = ZoneKinds.verdict
 
-    def counted(self: Kinds, kind: int, one: object) -> object:
+    def counted(self: ZoneKinds, kind: int, one: object) -> object:
         if (kind, one) not in self._verdicts:
             asked.append(kind)
         return admit(self, kind, one)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Kinds, "verdict", counted)
+    monkeypatch.setattr(ZoneKinds, "verdict", counted)
     for number in range(200):
         assert prepared(state, 4).mask()[: state.table.rows].any()
         state.assume(pod(f"p{number}", needs(4, 0)), f"n{number % 50}", 0.0)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
 from shared.model.pod import Pod
-from shared.scheduling.preemption.giving_way import BUDGET, Choice, Moment, choose
+from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose
 from shared.scheduling.preemption.loss import lost_s, protected_s, works_since
 from shared.scheduling.preemption.units import NOT_STARTED, importance
 from shared.scheduling.state.cluster_state import ClusterState
@@ -59,14 +59,14 @@ class Cluster:
         keeps: Mapping[str, int] | None = None,
         stays: Callable[[Pod], str] = lambda _: "",
         leaving: Callable[[Pod], bool] = lambda _: False,
-    ) -> Choice:
+    ) -> VictimChoice:
         minimum = keeps or {}
-        moment = Moment(NOW, self.state.table.totals(), lambda key: minimum.get(key, 1), stays, leaving)
+        moment = GivingWayState(NOW, self.state.table.totals(), lambda key: minimum.get(key, 1), stays, leaving)
         needed = {CPU: short} if isinstance(short, int) else short
         return choose(self.state, "n0", needed, moment)
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: VictimChoice) -> list[str]:
     return sorted(pod.name for pod in choice.victims)
 
 

@@ -16,10 +16,10 @@ from shared.model.labels import LabelSelector, Requirement, selector_of_labels
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import prefilter
-from shared.scheduling.explain.whatif import Outcome, what_if
+from shared.scheduling.explain.whatif import WhatIfOutcome, what_if
 from shared.scheduling.preemption import preemption
 from shared.scheduling.preemption.budgets import by_budget, covers
-from shared.scheduling.preemption.preemption import Candidate, best_candidates, plan_preemption
+from shared.scheduling.preemption.preemption import EvictionCandidate, best_candidates, plan_preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.releases import Release
@@ -28,7 +28,7 @@ from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
 Json = dict[str, Any]
 
 
-def ask(dump: ClusterDump) -> Outcome:
+def ask(dump: ClusterDump) -> WhatIfOutcome:
     state = load_cluster(dump)
     return what_if(state, FeasibilityCache(state.table), incoming_pod(dump.pod))
 
@@ -79,17 +79,17 @@ def make(name: str, priority: int = 0, start: str = "1", labels: dict[str, str] 
 
 def test_candidates_are_chosen_by_each_criterion_in_turn() -> None:
     worse_to_better = [
-        Candidate("violates", (make("a", -5, "9"),), 1),
-        Candidate("important", (make("b", 7, "9"),), 0),
-        Candidate("greater sum", (make("c", 5, "9"), make("d", 4, "9")), 0),
-        Candidate("more of them", (make("e", 5, "9"), make("f", 3 - 2**31, "9"), make("g", -(2**31), "9")), 0),
-        Candidate("started early", (make("h", 5, "3"), make("i", 3 - 2**31, "9")), 0),
-        Candidate("started late", (make("j", 5, "4"), make("k", 3 - 2**31, "1")), 0),
+        EvictionCandidate("violates", (make("a", -5, "9"),), 1),
+        EvictionCandidate("important", (make("b", 7, "9"),), 0),
+        EvictionCandidate("greater sum", (make("c", 5, "9"), make("d", 4, "9")), 0),
+        EvictionCandidate("more of them", (make("e", 5, "9"), make("f", 3 - 2**31, "9"), make("g", -(2**31), "9")), 0),
+        EvictionCandidate("started early", (make("h", 5, "3"), make("i", 3 - 2**31, "9")), 0),
+        EvictionCandidate("started late", (make("j", 5, "4"), make("k", 3 - 2**31, "1")), 0),
     ]
     for number in range(len(worse_to_better)):
         rest = worse_to_better[: number + 1]
         assert [c.node_name for c in best_candidates(rest)] == [worse_to_better[number].node_name]
-    tie = Candidate("as late", (make("l", 5, "4"), make("m", 3 - 2**31, "2")), 0)
+    tie = EvictionCandidate("as late", (make("l", 5, "4"), make("m", 3 - 2**31, "2")), 0)
     assert [c.node_name for c in best_candidates([*worse_to_better, tie])] == ["started late", "as late"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.model.queue import Queue
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
+from shared.scheduling.queues.nodes import Amounts, Charge, WaitingUnit
 from shared.scheduling.queues.reclaim import lowered
 from shared.scheduling.queues.reclaim.search import Reclaim, reclaim
 from shared.scheduling.queues.reclaim.victims import Stock
@@ -33,7 +33,7 @@ class World:
             self.arrivals += 1
             key = f"{label or namespace}-{self.arrivals}"
             asked = tuple(sorted(named(amounts).items()))
-            self.tree.add(Waiting(key, namespace, label, priority, self.arrivals, asked))
+            self.tree.add(WaitingUnit(key, namespace, label, priority, self.arrivals, asked))
             keys.append(key)
         return keys
 

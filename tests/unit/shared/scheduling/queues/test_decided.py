@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from shared.scheduling.queues.nodes import Charge, Waiting
-from shared.scheduling.queues.outlook import Outlook
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
+from shared.scheduling.queues.outlook import QueueOutlook
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 NAMES = ("a", "b", "c", "")
@@ -52,7 +52,7 @@ def test_what_is_leaving_and_coming_is_summed_up_whatever_happens_to_queues_and_
         assert list(tree.validate()) == []
     leaving = {uid: pod for uid, pod in tree.charges.items() if pod.leaving}
     coming = {uid: pod for uid, pod in tree.decided.coming.items() if uid not in tree.charges}
-    outlook, root = Outlook(tree), tree.structure.root
+    outlook, root = QueueOutlook(tree), tree.structure.root
     wanted = root.used.get("cpu", 0) + sum(dict(pod.amounts)["cpu"] for pod in coming.values())
     assert outlook.used(root, "cpu") == wanted - sum(dict(pod.amounts)["cpu"] for pod in leaving.values())
 
@@ -65,8 +65,8 @@ def test_limits_will_let_go_what_they_let_go_once_it_has_happened(seed):
     tree = world.tree
     for number in range(40):
         tree.charge(charge(rng, f"p{number}"))
-    unit = tree.stand_in(Waiting("u", "ns", rng.choice(NAMES), 0, 1, (("cpu", rng.randint(1, 20)),)))
-    outlook, gone = Outlook(tree), []
+    unit = tree.stand_in(WaitingUnit("u", "ns", rng.choice(NAMES), 0, 1, (("cpu", rng.randint(1, 20)),)))
+    outlook, gone = QueueOutlook(tree), []
     for uid in rng.sample(sorted(tree.charges), 25):
         pod = tree.charges[uid]
         outlook.shift(pod.line, dict(pod.amounts), 1)
@@ -85,11 +85,11 @@ def test_a_pod_that_counts_is_not_expected_twice():
     world = World(queue("a"), cpu=10)
     [uid] = world.run("a", cpu=4)
     world.tree.expect(uid, Charge(uid, "ns", "a", (("cpu", 4),), uid))
-    assert Outlook(world.tree).free("cpu") == 6
+    assert QueueOutlook(world.tree).free("cpu") == 6
     world.tree.release(uid)
-    assert Outlook(world.tree).free("cpu") == 6
+    assert QueueOutlook(world.tree).free("cpu") == 6
     world.tree.expect(uid, None)
-    assert Outlook(world.tree).free("cpu") == 10
+    assert QueueOutlook(world.tree).free("cpu") == 10
 
 
 def test_a_pod_on_its_way_out_stays_so_when_it_is_moved_to_another_queue():
@@ -97,7 +97,7 @@ def test_a_pod_on_its_way_out_stays_so_when_it_is_moved_to_another_queue():
     [uid] = world.run("a", cpu=4)
     world.tree.leave(uid)
     world.tree.charge(Charge(uid, "ns", "b", (("cpu", 4),), uid, since=0.0))
-    assert Outlook(world.tree).used(world.tree.structure.nodes["b"], "cpu") == 0
+    assert QueueOutlook(world.tree).used(world.tree.structure.nodes["b"], "cpu") == 0
     assert list(world.tree.validate()) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.scheduling.queues.history import SCALE, History, decayed, remaining
+from shared.scheduling.queues.history import SCALE, UsageHistory, decayed, remaining
 from shared.wire.records import QueueHistoryRecord, decode_record, encode_record
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
@@ -78,21 +78,21 @@ def test_a_queue_that_gives_up_its_half_life_forgets():
 
 
 def test_history_without_queues_is_empty():
-    assert History().past == {}
+    assert UsageHistory().past == {}
 
 
 def test_a_record_is_read_as_it_was_written_and_fades_in_between():
-    history = History()
+    history = UsageHistory()
     history.load({"a": {"memory": 2**60}, "b": {"cpu": 1000}}, 0.0)
     value = encode_record(history.record(7, 1_000))
     record = decode_record(value, QueueHistoryRecord)
     assert record == QueueHistoryRecord(time=1_000, past={"a": {"memory": 2**60}, "b": {"cpu": 1000}}, term=7)
-    after = History()
+    after = UsageHistory()
     after.resume(record, {"a": 50.0}, 1_100, 3.0)
     assert after.past == {"a": {"memory": 2**58}}
 
 
 def test_a_record_from_the_future_does_not_grow():
-    after = History()
+    after = UsageHistory()
     after.resume(QueueHistoryRecord(time=2_000, past={"a": {"cpu": 8}}), {"a": 50.0}, 1_000, 3.0)
     assert after.past == {"a": {"cpu": 8}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.model.queue import Order
+from shared.model.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 REPEAT_S = 60.0
@@ -46,10 +46,10 @@ def test_another_reason_is_told_at_once():
 
 
 def test_behind_the_first_of_a_fifo_queue_the_new_reason_is_told_too():
-    world, keys, _ = held(order=Order.FIFO)
+    world, keys, _ = held(order=UnitOrder.FIFO)
     [small] = world.wait("a", cpu=1)
     assert [key for key, _ in told(world, 1.0)] == [small]
-    world.tree.put_queue(queue("a", maximum={"cpu": 2}, order=Order.FIFO))
+    world.tree.put_queue(queue("a", maximum={"cpu": 2}, order=UnitOrder.FIFO))
     assert [key for key, _ in told(world, 2.0)] == [*keys, small]
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shared.model.queue import Order
+from shared.model.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
@@ -127,19 +127,19 @@ def test_what_fits_behind_the_first_goes():
 
 def test_strict_fifo_waits_behind_the_first_and_blocks_no_other_queue():
     # as Kueue says: "StrictFIFO doesn't block other CQ"
-    world = World(queue("a", maximum={"cpu": 4}, order=Order.FIFO), queue("b"), cpu=100)
+    world = World(queue("a", maximum={"cpu": 4}, order=UnitOrder.FIFO), queue("b"), cpu=100)
     [big] = world.wait("a", cpu=5)
     [small] = world.wait("a", cpu=1)
     [other] = world.wait("b", cpu=1)
     assert world.all() == [other]
     assert why(world, small) != ""
     assert why(world, big) != ""
-    world.tree.put_queue(queue("a", maximum={"cpu": 6}, order=Order.FIFO))
+    world.tree.put_queue(queue("a", maximum={"cpu": 6}, order=UnitOrder.FIFO))
     assert world.all() == [big, small]
 
 
 def test_who_waits_behind_the_first_of_a_fifo_queue_is_not_told_that_it_asks_for_what_the_first_does():
-    world = World(queue("a", maximum={"cpu": 4000}, order=Order.FIFO), cpu=100_000)
+    world = World(queue("a", maximum={"cpu": 4000}, order=UnitOrder.FIFO), cpu=100_000)
     world.run("a", cpu=2500)
     [big] = world.wait("a", cpu=3250)
     [small] = world.wait("a", cpu=250)
@@ -231,7 +231,7 @@ def test_no_order_of_events_exceeds_a_limit_or_forgets_a_unit(seed):
     queues = [
         queue("top", guaranteed={"cpu": 30}, maximum={"cpu": 40}, borrowing={"gpu": 6}),
         queue("a", "top", guaranteed={"cpu": 10, "gpu": 2}, lending={"cpu": 3}, maximum={"gpu": 5}),
-        queue("b", "top", guaranteed={"cpu": 10}, borrowing={"cpu": 7}, order=Order.FIFO),
+        queue("b", "top", guaranteed={"cpu": 10}, borrowing={"cpu": 7}, order=UnitOrder.FIFO),
         queue("c", guaranteed={"cpu": 20}, lending={"cpu": 5}),
         queue("d", maximum={"cpu": 25, "gpu": 3}),
     ]
@@ -256,7 +256,7 @@ def test_no_order_of_events_exceeds_a_limit_or_forgets_a_unit(seed):
         for unit in world.tree.units.values():
             line = unit.line
             head = line.fifo_head()
-            if line.order is Order.FIFO:
+            if line.order is UnitOrder.FIFO:
                 assert head is not None
                 assert world.tree.blocked(line, head.amounts) is not None
             else:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shared.model.queue import ReclaimUpTo, Strategy
+from shared.model.queue import QueueStrategy, ReclaimUpTo
 from shared.scheduling.queues.reclaim.search import Reclaim
 from tests.unit.shared.scheduling.queues.queue_trees import World, ask, over_limit, queue
 
@@ -189,7 +189,9 @@ def test_nothing_is_evicted_where_there_is_room():
 
 def fair_world(x: int, y: list[int], w: int, **more: object) -> tuple[World, str]:
     """a uses ``x`` and asks for ``w``, b has one pod of each size of ``y``; 12 can be lent."""
-    world = World(queue("top", strategy=Strategy.FAIR), queue("a", "top", **FAIR, **more), queue("b", "top"), cpu=12)
+    world = World(
+        queue("top", strategy=QueueStrategy.FAIR), queue("a", "top", **FAIR, **more), queue("b", "top"), cpu=12
+    )
     if x:
         world.run("a", cpu=x)
     for number, size in enumerate(y):
@@ -225,7 +227,8 @@ def test_a_weight_makes_the_same_use_a_smaller_share():
 
 
 def test_the_worst_offender_gives_first():
-    world = World(queue("top", strategy=Strategy.FAIR), queue("a", "top", **FAIR), queue("b", "top"), queue("c", "top"),
+    world = World(queue("top", strategy=QueueStrategy.FAIR), queue("a", "top", **FAIR), queue("b", "top"), queue("c",
+                  "top"),
                   cpu=12)  # fmt: skip
     world.run("b", 4, cpu=1)
     world.run("c", 8, cpu=1)

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from shared.scheduling.queues.share import (
-    Claim,
-    Scale,
+    ShareClaim,
+    ShareScale,
     borrowed,
     borrowed_share,
     dominant_share,
@@ -78,19 +78,20 @@ def test_the_share_of_the_borrowed_is_over_what_can_be_lent(used, nominal, lenda
 )
 def test_fair_shares_are_the_guarantee_and_rounds_by_weight(total, claims, expected):
     made = {
-        name: Claim(guaranteed, Fraction(weight), request) for name, (guaranteed, weight, request) in claims.items()
+        name: ShareClaim(guaranteed, Fraction(weight), request)
+        for name, (guaranteed, weight, request) in claims.items()
     }
     assert fair_shares(total, made) == expected
 
 
 def test_a_maximum_caps_the_fair_share():
-    claims = {"a": Claim(0, Fraction(1), 9, maximum=3), "b": Claim(0, Fraction(1), 9)}
+    claims = {"a": ShareClaim(0, Fraction(1), 9, maximum=3), "b": ShareClaim(0, Fraction(1), 9)}
     assert fair_shares(10, claims) == {"a": 3, "b": 7}
 
 
 def test_scaled_shares_are_the_fractions_over_one_denominator():
     weights = [Fraction(1), Fraction(2), Fraction(5, 3), Fraction("0.25")]
-    scale = Scale.of(CLUSTER, weights)
+    scale = ShareScale.of(CLUSTER, weights)
     for weight in weights:
         for used in ({"cpu": 3, "memory": 5}, {"memory": 1}):
             factors = scale.factors(weight)
@@ -99,4 +100,4 @@ def test_scaled_shares_are_the_fractions_over_one_denominator():
 
 
 def test_a_scale_without_totals_has_no_factors():
-    assert Scale.of({"gpu": 0}, []).factors(Fraction(1)) == {}
+    assert ShareScale.of({"gpu": 0}, []).factors(Fraction(1)) == {}

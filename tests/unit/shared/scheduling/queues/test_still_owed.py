@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from shared.scheduling.parts import in_one_go
-from shared.scheduling.queues.nodes import Charge, Waiting
+from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.reclaim import lowered
 from shared.scheduling.queues.reclaim.search import search, still_owed
 from shared.scheduling.queues.reclaim.victims import PART, WEIGHED, Stock
 from tests.unit.shared.scheduling.queues.queue_trees import Pool, World, ask, queue
 
 
-def chosen(**more: Any) -> tuple[World, Waiting, tuple[Charge, ...]]:
+def chosen(**more: Any) -> tuple[World, WaitingUnit, tuple[Charge, ...]]:
     world = World(queue("a", guaranteed={"cpu": 4}, reclaim=True), queue("b"), cpu=8)
     world.run("b", 8, cpu=1, **more)
     [key] = world.wait("a", cpu=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.model.queue import Order
+from shared.model.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
@@ -160,7 +160,7 @@ def test_queues_that_cannot_be_read_hold_their_units_only():
     assert world.tree.held(key).text() == "queue a: spec.weight: 0 must be above 0"
 
 
-@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("order", UnitOrder)
 def test_a_problem_that_is_mended_lets_go(order):
     world = World(queue("a", problem="bad", order=order), cpu=10)
     [key] = world.wait("a", cpu=1)

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from shared.model.queue import Order, Strategy
+from shared.model.queue import QueueStrategy, UnitOrder
 from shared.scheduling.queues import nodes
-from shared.scheduling.queues.share import Claim, dominant_share, fair_shares, with_half
+from shared.scheduling.queues.share import ShareClaim, dominant_share, fair_shares, with_half
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 
@@ -58,7 +58,7 @@ def test_shares_hold_at_each_level_of_the_tree():
     assert Counter(world.fill()) == {"x1": 10, "x2": 20, "y": 10}
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", QueueStrategy)
 def test_what_is_guaranteed_comes_first(strategy):
     world = World(queue("a", guaranteed={"cpu": 6}), queue("b"), queue("c"), cpu=10)
     world.tree.strategy = strategy
@@ -70,7 +70,7 @@ def test_what_is_guaranteed_comes_first(strategy):
 
 def test_the_rest_beyond_the_guarantee_goes_by_weight():
     queues = [
-        queue("top", strategy=Strategy.FAIR),
+        queue("top", strategy=QueueStrategy.FAIR),
         queue("a", "top", weight=1, guaranteed={"cpu": 2}),
         queue("b", "top", weight=3),
     ]
@@ -87,16 +87,16 @@ def test_ties_go_by_arrival():
 
 
 def test_fifo_does_not_let_a_priority_pass():
-    world = World(queue("a", order=Order.FIFO), cpu=4)
+    world = World(queue("a", order=UnitOrder.FIFO), cpu=4)
     keys = [*world.wait("a", cpu=1), *world.wait("a", cpu=1, priority=9)]
     assert world.all() == keys
 
 
 def test_an_order_that_is_changed_holds_for_those_that_wait():
-    world = World(queue("a", order=Order.FIFO), cpu=4)
+    world = World(queue("a", order=UnitOrder.FIFO), cpu=4)
     keys = [*world.wait("a", cpu=1), *world.wait("a", cpu=1, priority=9)]
     assert world.tree.front().key == keys[0]
-    world.tree.put_queue(queue("a", order=Order.PRIORITY))
+    world.tree.put_queue(queue("a", order=UnitOrder.PRIORITY))
     assert world.all() == keys[::-1]
 
 
@@ -131,7 +131,7 @@ def test_shares_are_within_two_percent_of_the_exact_allocation_after_1000_units(
     for name in names:
         world.wait(name, asked[name], cpu=1)
     given = Counter(world.fill(1000))
-    exact = fair_shares(min(1000, sum(asked.values())), {n: Claim(0, weights[n], asked[n]) for n in names})
+    exact = fair_shares(min(1000, sum(asked.values())), {n: ShareClaim(0, weights[n], asked[n]) for n in names})
     for name in names:
         assert abs(given[name] - exact[name]) <= 20
 
@@ -191,7 +191,7 @@ def test_ablation_by_what_is_used_before_a_unit_large_ones_favour_the_smaller_we
     assert held_over_time(2) < 2 / 3 - 0.02
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", QueueStrategy)
 def test_every_unit_that_fits_gets_to_the_front(strategy):
     # the others are served all the time: each that goes is followed by a new one
     world = World(queue("a", weight=10), queue("b", weight=5), queue("poor", weight="0.1"), cpu=10**6)

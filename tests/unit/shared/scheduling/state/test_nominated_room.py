@@ -16,7 +16,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.nominated_room import Held, apart
+from shared.scheduling.state.nominated_room import NominatedPods, apart
 from tests.unit.shared.scheduling.groups.gangs import member
 
 CLASSES = [
@@ -110,8 +110,10 @@ def test_one_nomination_more_costs_its_node_however_many_there_are(monkeypatch: 
         state.upsert_node(Node(name=f"n{number}", allocatable={"pods": 110, "cpu": 9000}))
         state.nominate(nominated(rng, number, 200))
     state.held_for(0)
-    put = Held.put
-    monkeypatch.setattr(Held, "put", lambda held, node, *more: (looked_at.append(node), put(held, node, *more)))
+    put = NominatedPods.put
+    monkeypatch.setattr(
+        NominatedPods, "put", lambda held, node, *more: (looked_at.append(node), put(held, node, *more))
+    )
     state.nominate(replace(nominated(rng, 1000, 200), nominated_node="n7"))
     state.held_for(0)
     state.held_for(0)

@@ -57,7 +57,7 @@ def test_counting_along_equals_counting_afresh(seed: int) -> None:
         name = rng.choice(names)
         match rng.randrange(7):
             case 0:
-                nodes[name] = node_from_api(msgspec.convert(some_node(rng, name), api.Node))
+                nodes[name] = node_from_api(msgspec.convert(some_node(rng, name), api.KubeNode))
                 table.upsert(nodes[name])
             case 1:
                 nodes.pop(name, None)
@@ -72,7 +72,7 @@ def test_counting_along_equals_counting_afresh(seed: int) -> None:
                 if rng.random() < 0.3:
                     claim = {"name": "v", "persistentVolumeClaim": {"claimName": rng.choice("cd")}}
                     raw["spec"]["volumes"] = [claim]
-                standing[uid] = pod_from_api(msgspec.convert(raw, api.Pod))
+                standing[uid] = pod_from_api(msgspec.convert(raw, api.KubePod))
                 assumed[uid] = rng.random() < 0.3
                 index.place(standing[uid], name, assumed=assumed[uid])
         if step % 10 == 0:
@@ -90,10 +90,10 @@ def test_questions_beyond_the_limit_are_forgotten_and_answered_anew(monkeypatch:
     monkeypatch.setattr(pod_index, "MATCHER_LIMIT", 2)
     table = NodeTable()
     rng = random.Random(1)
-    table.upsert(node_from_api(msgspec.convert(some_node(rng, "n"), api.Node)))
+    table.upsert(node_from_api(msgspec.convert(some_node(rng, "n"), api.KubeNode)))
     index = PodIndex(table)
     pod = replace(
-        pod_from_api(msgspec.convert(some_pod(rng, "p", "n"), api.Pod)), labels={"app": "web"}, namespace="default"
+        pod_from_api(msgspec.convert(some_pod(rng, "p", "n"), api.KubePod)), labels={"app": "web"}, namespace="default"
     )
     index.place(pod, "n")
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_pods_wait_for_a_node_that_is_not_known_yet() -> None:
     index = PodIndex(table)
     raw = some_pod(rng, "p", "late")
     raw["metadata"].update(labels={"app": "web"}, namespace="default")
-    index.place(pod_from_api(msgspec.convert(raw, api.Pod)), "late")
+    index.place(pod_from_api(msgspec.convert(raw, api.KubePod)), "late")
     assert not index.counts(MATCHERS[0]).any()
-    row = table.upsert(node_from_api(msgspec.convert(some_node(rng, "late"), api.Node)))
+    row = table.upsert(node_from_api(msgspec.convert(some_node(rng, "late"), api.KubeNode)))
     assert index.counts(MATCHERS[0])[row] == 1

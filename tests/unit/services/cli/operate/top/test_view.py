@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.cli.operate.top.pages import Page, tabs
-from services.cli.operate.top.view import View
+from services.cli.operate.top.pages import TopPage, tabs
+from services.cli.operate.top.view import TopView
 from services.cli.terminal.keyboard import KeyParser
 
 NODES = [
@@ -22,8 +22,8 @@ GROUP = {"reason": "NodeResourcesFit", "namespace": "a", "priority": 0, "class":
 
 
 @pytest.fixture
-def view() -> View:
-    made = View(tabs())
+def view() -> TopView:
+    made = TopView(tabs())
     made.overview = {"time": "now", "leader": {"id": "c-0", "term": 3}}
     found: list[Any] = [[{"nodes": {}, "decisions": []}], NODES, QUEUE, [GROUP], [], []]
     for page, items in zip(made.tabs, found, strict=True):
@@ -31,18 +31,18 @@ def view() -> View:
     return made
 
 
-def press(view: View, *keys: str) -> Page:
+def press(view: TopView, *keys: str) -> TopPage:
     for key in keys:
         assert view.press(key)
     view.draw(100, 30, colour=False)
     return view.page
 
 
-def names(view: View) -> list[str]:
+def names(view: TopView) -> list[str]:
     return [str(item["name"]) for item in view.items()]
 
 
-def test_tabs_go_round_and_are_chosen_by_number(view: View) -> None:
+def test_tabs_go_round_and_are_chosen_by_number(view: TopView) -> None:
     assert press(view).title == "overview"
     assert press(view, "tab").title == "nodes"
     assert press(view, "left", "left").title == "members"
@@ -51,14 +51,14 @@ def test_tabs_go_round_and_are_chosen_by_number(view: View) -> None:
     assert press(view, "9").title == "queue"
 
 
-def test_q_quits_but_not_while_a_filter_is_typed(view: View) -> None:
+def test_q_quits_but_not_while_a_filter_is_typed(view: TopView) -> None:
     press(view, "2", "/", "q")
     assert view.page.filter == "q"
     press(view, "enter")
     assert not view.press("q")
 
 
-def test_a_row_opens_and_escape_goes_back(view: View) -> None:
+def test_a_row_opens_and_escape_goes_back(view: TopView) -> None:
     press(view, "2", "down", "enter")
     assert view.page.title == "node n2"
     view.page.found = (["n2: Ready"], QUEUE)
@@ -72,7 +72,7 @@ def test_a_row_opens_and_escape_goes_back(view: View) -> None:
     assert press(view, "enter").title == "decisions"
 
 
-def test_numbers_are_sorted_with_the_greatest_first_and_text_from_its_beginning(view: View) -> None:
+def test_numbers_are_sorted_with_the_greatest_first_and_text_from_its_beginning(view: TopView) -> None:
     press(view, "2", "s")
     assert names(view) == ["n1", "n2", "n10"]
     press(view, "r")
@@ -84,7 +84,7 @@ def test_numbers_are_sorted_with_the_greatest_first_and_text_from_its_beginning(
     assert names(view) == ["n1", "n2", "n10"]
 
 
-def test_a_filter_keeps_rows_that_hold_it_and_escape_leaves_it_out(view: View) -> None:
+def test_a_filter_keeps_rows_that_hold_it_and_escape_leaves_it_out(view: TopView) -> None:
     press(view, "2", "/", "N", "1")
     assert names(view) == ["n1", "n10"]
     press(view, "0", "x", "backspace", "enter")
@@ -97,7 +97,7 @@ def test_a_filter_keeps_rows_that_hold_it_and_escape_leaves_it_out(view: View) -
     assert press(view, "enter", "enter").title == "nodes"
 
 
-def test_the_chosen_row_is_kept_while_the_list_changes(view: View) -> None:
+def test_the_chosen_row_is_kept_while_the_list_changes(view: TopView) -> None:
     press(view, "2", "down", "down")
     view.page.found = ((), [NODES[2], {**NODES[0], "name": "new"}, *NODES[:2]])
     assert press(view, "enter").title == "node n10"
@@ -111,7 +111,7 @@ def test_the_chosen_row_is_kept_while_the_list_changes(view: View) -> None:
 
 @pytest.mark.parametrize("width", [1, 20, 100])
 @pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 24])
-def test_the_screen_is_not_overrun_and_the_chosen_row_is_on_it(view: View, width: int, height: int) -> None:
+def test_the_screen_is_not_overrun_and_the_chosen_row_is_on_it(view: TopView, width: int, height: int) -> None:
     view.tabs[1].found = ((), [{**NODES[0], "name": f"node-{number}"} for number in range(100)])
     for keys in (("1",), ("2",), ("end",), ("home",), ("pagedown",), ("?",), ("x", "3"), ("2", "end")):
         press(view, *keys)
@@ -123,7 +123,7 @@ def test_the_screen_is_not_overrun_and_the_chosen_row_is_on_it(view: View, width
     assert len(view.draw(width, height, colour=True)) <= max(height - 1, 1)
 
 
-def test_a_failure_stands_above_what_was_known(view: View) -> None:
+def test_a_failure_stands_above_what_was_known(view: TopView) -> None:
     press(view, "2")
     view.failure = "nobody leads"
     lines = view.draw(100, 30, colour=False)
@@ -131,7 +131,7 @@ def test_a_failure_stands_above_what_was_known(view: View) -> None:
     assert any(line.startswith("n10 ") for line in lines)
 
 
-def test_a_name_cannot_write_to_the_terminal(view: View) -> None:
+def test_a_name_cannot_write_to_the_terminal(view: TopView) -> None:
     view.tabs[1].found = (("\x1b[31mred",), [{**NODES[0], "name": "\x1b]0;title\x07"}])
     press(view, "2", "enter")
     assert not any("\x1b" in line for line in view.draw(100, 30, colour=False))

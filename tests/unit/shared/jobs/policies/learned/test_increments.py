@@ -8,8 +8,8 @@ import pytest
 from lab.jobs.twin_a import KINDS as MODELS
 from lab.jobs.twin_a import cluster, draw, settings
 from lab.worlds.training.simulation import Simulation
-from shared.jobs.observation import Allocation
-from shared.jobs.policies.learned.increments import BOTH, OF_JOB, SERVER, WORKER, Increments, Lesson, steps_of
+from shared.jobs.observation import JobAllocation
+from shared.jobs.policies.learned.increments import BOTH, OF_JOB, SERVER, WORKER, Increments, TeacherSteps, steps_of
 from shared.jobs.policies.optimus import Optimus
 from tests.training_jobs import observation, seen_job
 
@@ -91,7 +91,7 @@ def test_who_lacks_a_server_that_it_needs_waits():
 def test_jobs_beyond_the_window_wait():
     jobs = [seen_job(name) for name in "abc"]
     increments = Increments([observation(*jobs)], window=2, types=[])
-    assert increments.decision(0)["c"] == Allocation(workers=0, placement={})
+    assert increments.decision(0)["c"] == JobAllocation(workers=0, placement={})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,7 +119,7 @@ def test_without_its_mask_the_cluster_refuses_what_is_given():
 def taught(seen, steps):
     """A round in which every increment is the teacher's; what it took, and the decision."""
     increments, taken = Increments([seen], window=30, types=list(MODELS)), []
-    lesson = Lesson(seen, steps, 30)
+    lesson = TeacherSteps(seen, steps, 30)
     while increments.active[0]:
         taken.append(lesson.next(increments, 0, increments.mask()[0]))
         increments.give(np.array(taken[-1:]))
@@ -141,13 +141,13 @@ def test_who_tells_its_order_is_followed_in_it():
 
 def test_without_an_order_the_smallest_share_goes_on_first():
     seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
-    wanted = {"a": Allocation(workers=3, servers=1), "b": Allocation(workers=1, servers=2)}
+    wanted = {"a": JobAllocation(workers=3, servers=1), "b": JobAllocation(workers=1, servers=2)}
     assert steps_of(seen, wanted) == [(0, BOTH), (1, BOTH), (0, WORKER), (1, SERVER), (0, WORKER)]
 
 
 def test_what_a_student_did_besides_is_left_and_what_is_lacking_still_comes():
     seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
-    increments, lesson = Increments([seen], window=2, types=[]), Lesson(seen, [(0, BOTH), (1, BOTH)], 2)
+    increments, lesson = Increments([seen], window=2, types=[]), TeacherSteps(seen, [(0, BOTH), (1, BOTH)], 2)
     give(increments, WORKER, WORKER)
     assert lesson.next(increments, 0, increments.mask()[0]) == SERVER
     give(increments, SERVER)
@@ -156,7 +156,7 @@ def test_what_a_student_did_besides_is_left_and_what_is_lacking_still_comes():
 
 def test_a_step_that_is_not_allowed_is_passed_over():
     seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
-    increments, lesson = Increments([seen], window=2, types=[]), Lesson(seen, [(0, WORKER), (1, SERVER)], 2)
+    increments, lesson = Increments([seen], window=2, types=[]), TeacherSteps(seen, [(0, WORKER), (1, SERVER)], 2)
     mask = increments.mask()[0]
     mask[WORKER] = False
     assert lesson.next(increments, 0, mask) == 3 + SERVER
