@@ -32,7 +32,7 @@ HEAD = ("CPU %, change %, margin %", "CPU at the peak", "violated, above alone",
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class LendingChoice:
     """Percent, all three."""
 
     cpu: float
@@ -46,7 +46,7 @@ class Lent:
         return replace(usual, rule=rule, offline_margin=self.margin / 100)
 
 
-CHOICES = (Lent(76.5, 3, 1), Lent(76.5, 1, 1), Lent(76.5, 1, 0), Lent(77, 1, 0))
+CHOICES = (LendingChoice(76.5, 3, 1), LendingChoice(76.5, 1, 1), LendingChoice(76.5, 1, 0), LendingChoice(77, 1, 0))
 
 
 def slack(values: Sequence[float], goal: float) -> float:
@@ -54,7 +54,7 @@ def slack(values: Sequence[float], goal: float) -> float:
     return (fmean(values) - goal) / (stdev(values) / sqrt(len(values)) or 1e-9)
 
 
-def row(lent: Lent, days: Sequence[Mapping[str, float]], alone: Sequence[float]) -> tuple[str, ...]:
+def row(lent: LendingChoice, days: Sequence[Mapping[str, float]], alone: Sequence[float]) -> tuple[str, ...]:
     """One line of the table."""
     peak, lost = [day["cpu_peak"] for day in days], [day["lost"] for day in days]
     more = [day["violations"] - less for day, less in zip(days, alone, strict=True)]

@@ -31,7 +31,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
-from shared.scheduling.cycle.profile import SchedulingProfile
+from shared.scheduling.cycle.profile import PluginSet
 from shared.turns import Log, Tick
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
@@ -106,7 +106,7 @@ class MeshWorld:
         scheduler_name: str = "conclave",
     ) -> None:  # fmt: skip
         self.now = 1000.0
-        settings = settings or CoreSettings(profile=SchedulingProfile(power=power))
+        settings = settings or CoreSettings(profile=PluginSet(power=power))
         self.core = Core(
             term=COORDINATOR_TERM, scheduler_name=scheduler_name, policy=ref.name, rng=Random(seed), settings=settings
         )

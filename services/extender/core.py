@@ -32,7 +32,7 @@ from shared.policy.ranking import INFEASIBLE
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.load import node_load
 from shared.policy.usage.views import NO_POD, summary
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.state.cluster_load import incoming_pod
 from shared.scheduling.state.cluster_state import ClusterState
@@ -60,7 +60,7 @@ class ExtenderCore:
 
     def __init__(
         self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: GuardLimits,
-        profile: SchedulingProfile = DEFAULT,
+        profile: PluginSet = DEFAULT,
     ) -> None:  # fmt: skip
         self.state = ClusterState()
         self._profile = profile

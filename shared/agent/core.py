@@ -30,7 +30,7 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.profiles import own_policy
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
@@ -81,7 +81,7 @@ class AgentCore:
         limits: GuardLimits = PLACEMENT.limits,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
-        profile: SchedulingProfile = DEFAULT,
+        profile: PluginSet = DEFAULT,
     ) -> None:
         self.replica = Replica()
         self.lanes = Lanes(

@@ -26,7 +26,7 @@ from shared.policy.registry import make_policy, ref_of
 from shared.policy.rollout.rollout import heed
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import LaneReport, PolicyFailure
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -85,7 +85,7 @@ class Lanes:
 
     def __init__(
         self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: GuardLimits,
-        speed: float = 1.0, profile: SchedulingProfile = DEFAULT,
+        speed: float = 1.0, profile: PluginSet = DEFAULT,
     ) -> None:  # fmt: skip
         self._rng = rng
         self._clock = clock

@@ -25,7 +25,7 @@ from shared.rebalance.plan import Move
 FEWEST_TO_STOP = 3
 
 
-class Patience(Struct, frozen=True):
+class CarryingPatience(Struct, frozen=True):
     """Seconds for each step of a move; ``failed_part``: more of the moves so far than this have failed: it ends."""
 
     reserve_s: float = 30.0
@@ -67,7 +67,7 @@ class Reserve(Struct, frozen=True):
     move: Move
 
 
-class Evict(Struct, frozen=True):
+class EvictMoved(Struct, frozen=True):
     """Ask the eviction API. ``uid``, ``name``: of the pod that stands there now."""
 
     move: Move
@@ -81,7 +81,7 @@ class GiveBack(Struct, frozen=True):
     move: Move
 
 
-CarryingInstruction = Reserve | Evict | GiveBack
+CarryingInstruction = Reserve | EvictMoved | GiveBack
 
 
 class RoomTold(Struct, frozen=True):
@@ -110,7 +110,7 @@ class EvictionAnswered(Struct, frozen=True):
     later: bool = False
 
 
-class PodSeen(Struct, frozen=True):
+class PodWatched(Struct, frozen=True):
     """A pod as a watch shows it. ``owner``: ``kind/name`` of its controller; ``took``: the step of the move whose room
     it took; ``gone``: it leaves, or has left."""
 
@@ -123,7 +123,7 @@ class PodSeen(Struct, frozen=True):
     gone: bool = False
 
 
-CarryingEvent = RoomTold | ReserveRefused | EvictionAnswered | PodSeen
+CarryingEvent = RoomTold | ReserveRefused | EvictionAnswered | PodWatched
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class Carrying:
     moves: Sequence[Move]
     owners: dict[str, str]
     known: set[str]
-    patience: Patience = field(default_factory=Patience)
+    patience: CarryingPatience = field(default_factory=CarryingPatience)
     stopped: str = ""
     _steps: dict[str, Underway] = field(default_factory=dict)
     _batch: int = 0
@@ -190,7 +190,7 @@ class Carrying:
                     self._fail(one, f"no room was reserved: {why}", reserved=False)
             case EvictionAnswered():
                 self._answered(event)
-            case PodSeen():
+            case PodWatched():
                 self._seen(event)
         return self._settled()
 
@@ -299,7 +299,7 @@ class Carrying:
 
     def _ask(self, one: Underway) -> None:
         one.asked = True
-        self._out.append(Evict(one.move, one.uid, one.name))
+        self._out.append(EvictMoved(one.move, one.uid, one.name))
 
     def _answered(self, event: EvictionAnswered) -> None:
         one = self._at(event.step, MoveState.RESERVED)
@@ -318,7 +318,7 @@ class Carrying:
         one.gone, one.why = True, ""
         one.deadline = self._now + self.patience.arrive_s
 
-    def _seen(self, event: PodSeen) -> None:
+    def _seen(self, event: PodWatched) -> None:
         if event.took and not event.gone:
             other = self._at(event.took, MoveState.LEAVING, MoveState.DONE)
             if other is not None:

@@ -13,7 +13,7 @@ from shared.rebalance.residents import Resident
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import prefilter
-from shared.scheduling.cycle.profile import UNMEASURED, SchedulingProfile
+from shared.scheduling.cycle.profile import UNMEASURED, PluginSet
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
 
@@ -25,7 +25,7 @@ COPY = "+"
 class ClusterTrial:
     """Over one state. ``judged``: how often every filter was asked about a pod."""
 
-    def __init__(self, state: ClusterState, *, profile: SchedulingProfile = UNMEASURED) -> None:
+    def __init__(self, state: ClusterState, *, profile: PluginSet = UNMEASURED) -> None:
         self.state = state
         self.table = state.table
         self.feasibility = FeasibilityCache(state.table, profile=profile, cache_bytes=CACHE_BYTES)

@@ -14,7 +14,7 @@ import pytest
 
 from services.cli.explain import offline
 from services.cli.explain.offline import answers
-from shared.scheduling.cycle.profile import SchedulingProfile
+from shared.scheduling.cycle.profile import PluginSet
 from shared.scheduling.filters import FILTERS, LAST
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
@@ -51,7 +51,7 @@ def test_every_verdict_about_node_features_is_kube_schedulers(cases: list[dict[s
 def test_without_the_rule_the_oracle_disagrees(cases: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     rest = tuple(rule for rule in FILTERS if rule.name != LAST)
     assert len(rest) == len(FILTERS) - 1
-    monkeypatch.setattr(offline, "UNMEASURED", SchedulingProfile(rest))
+    monkeypatch.setattr(offline, "UNMEASURED", PluginSet(rest))
     wrong = [
         case["id"]
         for case, mine in zip(cases, answered(cases), strict=True)

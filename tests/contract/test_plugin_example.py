@@ -22,7 +22,7 @@ from shared.policy import registry
 from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.settings import load
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.patience import PATIENCE_S
@@ -55,7 +55,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     registry.HEURISTICS.update(before)
 
 
-def profile() -> SchedulingProfile:
+def profile() -> PluginSet:
     return plugins_of(NAMES).profile
 
 

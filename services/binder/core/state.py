@@ -21,7 +21,7 @@ from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.profiles import DEFAULT_ALONE, Profiles
@@ -97,7 +97,7 @@ class BinderCoreSettings:
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
     trust_zones: bool = False
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
-    profile: SchedulingProfile = DEFAULT
+    profile: PluginSet = DEFAULT
     """Which filters judge; does not change during a term."""
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), *(kind.name for kind 
 CHECK_S, LIST_S = 5.0, 60.0
 
 
-class Reads(Protocol):
+class ClusterReads(Protocol):
     """What is asked of an API server here; a snapshot answers it too."""
 
     async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
@@ -122,7 +122,7 @@ async def opened_cluster(kubeconfig: Path | None, context: str) -> AsyncIterator
         await client.close()
 
 
-async def workload_answer(api: Reads, kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+async def workload_answer(api: ClusterReads, kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
     """``explain_workload`` from what ``api`` shows now."""
     try:
         pods = await api.list(PODS, timeout_s=LIST_S)
@@ -142,7 +142,7 @@ async def workload_answer(api: Reads, kind: str, namespace: str, name: str) -> t
     return len(waiting), await answer_from(api, namespace, oldest.name)
 
 
-async def answer_from(api: Reads, namespace: str, name: str) -> dict[str, Any]:
+async def answer_from(api: ClusterReads, namespace: str, name: str) -> dict[str, Any]:
     """``explain_pod`` from what ``api`` shows now."""
     try:
         found = await api.get(PODS, namespace=namespace, name=name, timeout_s=CHECK_S)
@@ -163,7 +163,9 @@ async def answer_from(api: Reads, namespace: str, name: str) -> dict[str, Any]:
     return {**answer, "source": OFFLINE, "missing": missing}
 
 
-async def read_cluster(api: Reads, kind_of_pods: Resource[Any] = PODS) -> tuple[ClusterState, list[Any], list[str]]:
+async def read_cluster(
+    api: ClusterReads, kind_of_pods: Resource[Any] = PODS
+) -> tuple[ClusterState, list[Any], list[str]]:
     """(everything that scheduling rules read, the pods as they are, what could not be read). ``kind_of_pods``: what
     each decodes to, where more of them is asked for than rules read."""
     wanted = api.list(NODES, timeout_s=LIST_S), api.list(kind_of_pods, timeout_s=LIST_S)
@@ -188,7 +190,7 @@ async def read_cluster(api: Reads, kind_of_pods: Resource[Any] = PODS) -> tuple[
     return state, list(pods.items), missing
 
 
-async def list_kind(api: Reads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | str:
+async def list_kind(api: ClusterReads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | str:
     """The kind's objects, or why there are none to see. ``silent``: that nobody serves it is not worth a word.
     ``ConfigError``: nobody knows."""
     try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from services.cli.explain.offline import CHECK_S, Reads, opened_cluster, read_cluster, workload_answer
+from services.cli.explain.offline import CHECK_S, ClusterReads, opened_cluster, read_cluster, workload_answer
 from services.cli.explain.text import OFFLINE
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.kube.convert import pod_from_api
@@ -47,7 +47,7 @@ async def explain_job(kubeconfig: Path, context: str, namespace: str, name: str)
         return await job_answer(api, namespace, name)
 
 
-async def job_answer(api: Reads, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+async def job_answer(api: ClusterReads, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
     """``explain_job`` from what ``api`` shows now."""
     unseen: list[str] = []
     found = await _answer_of(api, namespace, name, (GroupSource.JOB,), unseen)
@@ -57,7 +57,7 @@ async def job_answer(api: Reads, namespace: str, name: str) -> tuple[int, dict[s
     return count, None if found is None else {**found, "missing": [*unseen, *found["missing"]]}
 
 
-async def group_answer(api: Reads, namespace: str, name: str) -> dict[str, Any] | None:
+async def group_answer(api: ClusterReads, namespace: str, name: str) -> dict[str, Any] | None:
     """``explain_group`` from what ``api`` shows now: of the first source that has a group of the name, or members."""
     unseen: list[str] = []
     found = await _answer_of(api, namespace, name, tuple(GroupSource), unseen)
@@ -67,7 +67,7 @@ async def group_answer(api: Reads, namespace: str, name: str) -> dict[str, Any] 
 
 
 async def _answer_of(
-    api: Reads, namespace: str, name: str, sources: tuple[GroupSource, ...], unseen: list[str]
+    api: ClusterReads, namespace: str, name: str, sources: tuple[GroupSource, ...], unseen: list[str]
 ) -> dict[str, Any] | None:
     groups = {source: await _group(api, source, namespace, name, unseen) for source in sources}
     if sources == (GroupSource.JOB,) and groups[GroupSource.JOB] is None:
@@ -124,7 +124,9 @@ def _described(state: ClusterState, pod: Pod) -> Pod:
     return state.devices.described(pod) if state.devices is not None else pod
 
 
-async def _group(api: Reads, source: GroupSource, namespace: str, name: str, unseen: list[str]) -> PodGroup | None:
+async def _group(
+    api: ClusterReads, source: GroupSource, namespace: str, name: str, unseen: list[str]
+) -> PodGroup | None:
     """The group object; None where there is none, or nobody serves its kind. ``unseen``: what we may not read."""
     kind = KIND_OF[source]
     for resource in (kind.resource, *kind.older):
@@ -148,7 +150,7 @@ async def _group(api: Reads, source: GroupSource, namespace: str, name: str, uns
     return None
 
 
-async def _annotations(api: Reads, namespace: str, unseen: list[str]) -> Mapping[str, str]:
+async def _annotations(api: ClusterReads, namespace: str, unseen: list[str]) -> Mapping[str, str]:
     """Of the namespace, which says for its Jobs whether they are gangs."""
     try:
         found = await api.get(NAMESPACES, namespace="", name=namespace, timeout_s=CHECK_S)

@@ -26,10 +26,10 @@ from shared.rebalance.carrying import (
     Carrying,
     CarryingEvent,
     CarryingInstruction,
-    Evict,
     EvictionAnswered,
+    EvictMoved,
     GiveBack,
-    PodSeen,
+    PodWatched,
     Reserve,
     ReserveRefused,
     RoomTold,
@@ -107,7 +107,7 @@ class CarryOut:
                     self._open.add(where)
                     self._tell(f"reserve  {move.key}: room on {move.target}")
                     self._start(self._reserve(move, *where))
-                case Evict(move, uid, name):
+                case EvictMoved(move, uid, name):
                     self._tell(f"evict    {move.namespace}/{name} from {move.source}")
                     self._start(self._evict(move, uid, name))
                 case GiveBack(move):
@@ -222,7 +222,7 @@ class CarryOut:
             else ""
         )
         self._events.put_nowait(
-            PodSeen(
+            PodWatched(
                 meta.uid,
                 meta.namespace or "",
                 meta.name,

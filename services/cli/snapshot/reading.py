@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from services.cli.explain.offline import LIST_S, Reads, list_kind
+from services.cli.explain.offline import LIST_S, ClusterReads, list_kind
 from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, KubeError
 from shared.kube.pseudonyms import Pseudonyms, only_read
@@ -28,7 +28,7 @@ UNSERVED = frozenset({*(kind.name for kind in GROUP_KINDS), QUEUE_KIND.name})
 """Kinds that are not missing where nobody serves them."""
 
 
-async def read_objects(api: Reads) -> tuple[Json, list[str]]:
+async def read_objects(api: ClusterReads) -> tuple[Json, list[str]]:
     """(the objects by field of ``SnapshotInput``, as plain JSON; what could not be read). ``ConfigError``: nodes or
     pods cannot, or nobody knows about another kind."""
     try:

@@ -23,7 +23,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.places import Place
@@ -59,7 +59,7 @@ class CoreSettings:
 
     trust_zones: bool = False
     """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
-    profile: SchedulingProfile = DEFAULT
+    profile: PluginSet = DEFAULT
     """Which filters judge and which scores are added; does not change during a term."""
     profiles: Profiles = DEFAULT_ALONE
     """Which schedulerNames are served beside the mesh's own, and by what their pods are judged; nor do these."""

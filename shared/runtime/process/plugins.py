@@ -22,7 +22,7 @@ from shared.model.load import DEFAULT as LOAD_DEFAULT
 from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
 from shared.model.load import parse_load_parts
 from shared.model.power import MOST_BYTES, PUBLISHED, PowerCurves, parse_power_curves
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile, with_plugins
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet, with_plugins
 from shared.scheduling.profiles import Profiles
 from shared.wire.records import CURVES, OF_LOAD, PROFILED
 
@@ -44,7 +44,7 @@ KINDS = {FILTERS: "filter", SCORES: "score", POLICIES: "policy", REWARDS: "rewar
 class Plugins:
     """What was loaded. ``titles``: ``kind name@release`` of each, as registrations tell it."""
 
-    profile: SchedulingProfile = DEFAULT
+    profile: PluginSet = DEFAULT
     titles: tuple[str, ...] = ()
     wrong: dict[str, str] = field(default_factory=dict)
     """What is wrong with a plug-in, by its name."""
@@ -78,7 +78,7 @@ def plugins_of(names: tuple[str, ...]) -> Plugins:
 
 def profile_of(
     names: tuple[str, ...], gpu_shares: str, power_curves: Path | None = None, load_parts: str = LOAD_PARTS
-) -> SchedulingProfile:
+) -> PluginSet:
     """What the settings ``plugins``, ``gpu_shares``, ``power_curves`` and ``load_parts`` make of it. Raises
     ``ConfigError``."""
     shares, power, parts = parse_gpu_shares(gpu_shares), _power_of(power_curves), parse_load_parts(load_parts)

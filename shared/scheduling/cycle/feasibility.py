@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from shared.model.constraints import PodClass
-from shared.scheduling.cycle.profile import DEFAULT, SchedulingProfile
+from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Filter, Rejection
 from shared.scheduling.reasons import UNSCHEDULABLE
@@ -69,9 +69,7 @@ class Feasibility:
 class FeasibilityCache:
     """Feasibility per pod class over one table."""
 
-    def __init__(
-        self, table: NodeTable, *, profile: SchedulingProfile = DEFAULT, cache_bytes: int = CACHE_BYTES
-    ) -> None:
+    def __init__(self, table: NodeTable, *, profile: PluginSet = DEFAULT, cache_bytes: int = CACHE_BYTES) -> None:
         self.table = table
         self.profile = profile
         self.filters = profile.filters

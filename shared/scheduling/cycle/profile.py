@@ -1,6 +1,6 @@
 """Which filters judge and which scores are added: kube-scheduler's own word for a set of enabled plugins.
 
-One profile per process, from its settings; ``DEFAULT`` unless the user brings rules of his own (``shared.plugins``).
+One set per process, from its settings; ``DEFAULT`` unless the user brings rules of his own (``shared.plugins``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.scheduling.framework import Filter, Score
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulingProfile:
+class PluginSet:
     """``filters``: all node-local ones, in order. ``brought``: those among them that the user brings and that read
     accounting, which ``conflicts.fits`` does not know by itself. ``scores``: the user's. ``names``: of the user's
     filters, sorted; services that filter must agree on them. ``gpu_shares``, ``power``, ``load_parts``:
@@ -33,24 +33,24 @@ class SchedulingProfile:
     load_parts: LoadParts = LOAD_DEFAULT
 
     @property
-    def dynamic(self) -> SchedulingProfile:
+    def dynamic(self) -> PluginSet:
         """The same without the static filters."""
         return replace(self, filters=tuple(rule for rule in self.filters if not rule.static))
 
     @property
-    def unmeasured(self) -> SchedulingProfile:
+    def unmeasured(self) -> PluginSet:
         """The same for who hears no readings of agents: limits of latency to a target pass."""
         unmeasured = LatencyLimit(measured=False)
         return replace(self, filters=tuple(unmeasured if isinstance(f, LatencyLimit) else f for f in self.filters))
 
 
-DEFAULT = SchedulingProfile()
+DEFAULT = PluginSet()
 UNMEASURED = DEFAULT.unmeasured
 
 
-def with_plugins(filters: tuple[Filter, ...], scores: tuple[Score, ...]) -> SchedulingProfile:
+def with_plugins(filters: tuple[Filter, ...], scores: tuple[Score, ...]) -> PluginSet:
     """The default profile and the user's. His filters come before the last of ours, which is kube-scheduler's last."""
-    return SchedulingProfile(
+    return PluginSet(
         (*FILTERS[:-1], *filters, FILTERS[-1]),
         tuple(rule for rule in filters if not rule.static),
         scores,

@@ -28,7 +28,7 @@ from shared.runtime.process.health import ProcessHealth
 from shared.runtime.process.plugins import Plugins, plugins_of
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
-from shared.scheduling.cycle.profile import SchedulingProfile, with_plugins
+from shared.scheduling.cycle.profile import PluginSet, with_plugins
 from shared.scheduling.framework import Code
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import AgentRecord, MemberRecord
@@ -364,7 +364,7 @@ def test_what_goes_wrong_later_is_told_once_and_by_the_process() -> None:
 # --- who has which --------------------------------------------------------------------------------------------------
 
 
-def with_filter() -> SchedulingProfile:
+def with_filter() -> PluginSet:
     return with_plugins((BroughtFilter("rack", Rack(), print),), ())
 
 

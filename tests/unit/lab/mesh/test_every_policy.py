@@ -19,7 +19,7 @@ from shared.policy.networks import layer_count
 from shared.policy.observation import Verdicts
 from shared.policy.registry import POLICIES, bring, make_policy, ref_of, reference
 from shared.policy.weights import WeightsFile, decode, encode, shipped
-from shared.scheduling.cycle.profile import SchedulingProfile
+from shared.scheduling.cycle.profile import PluginSet
 from shared.scheduling.state.node_table import NodeTable
 from tests.marl_weights import with_networks
 from tests.unit.lab.mesh.scene import lost_by
@@ -99,7 +99,7 @@ LOOKING = ("ee", "el", "lb", "el=0.5,lb=0.5", "lb=0.5,kube-default=0.5")
 def test_measured_use_changes_nothing_of_that(name, agents):
     lost = [
         lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, pods=40, measured=True, settings=settings)
-        for seed, settings in ((1, None), (2, CoreSettings(profile=SchedulingProfile(load_parts=("disk", "pods")))))
+        for seed, settings in ((1, None), (2, CoreSettings(profile=PluginSet(load_parts=("disk", "pods")))))
     ]
     assert np.mean(lost) <= REGRET
 

@@ -9,11 +9,11 @@ import pytest
 from shared.rebalance.carrying import (
     Carrying,
     CarryingEvent,
-    Evict,
     EvictionAnswered,
+    EvictMoved,
     GiveBack,
     MoveState,
-    PodSeen,
+    PodWatched,
     Reserve,
     ReserveRefused,
     RoomTold,
@@ -43,7 +43,7 @@ def why_of(there: Carrying, step: str) -> str:
 
 def evicted(there: Carrying, one: Move, now: float = 1.0) -> None:
     """The move as far as its pod has left."""
-    assert Evict(one, one.uid, one.name) in there.tell(RoomTold(one.step, "Available", one.target), now)
+    assert EvictMoved(one, one.uid, one.name) in there.tell(RoomTold(one.step, "Available", one.target), now)
     there.tell(EvictionAnswered(one.step), now)
 
 
@@ -52,10 +52,10 @@ def test_a_move_is_reserved_then_evicted_then_seen_to_come_and_then_the_next_bat
     there = carrying(first, second)
     assert there.start(0.0) == [Reserve(first)]
     assert there.tell(RoomTold(first.step, "Pending", "", "it waits"), 1.0) == []
-    assert there.tell(RoomTold(first.step, "Available", "b"), 2.0) == [Evict(first, first.uid, "one")]
+    assert there.tell(RoomTold(first.step, "Available", "b"), 2.0) == [EvictMoved(first, first.uid, "one")]
     assert there.tell(EvictionAnswered(first.step), 3.0) == []
     assert not there.over
-    there.tell(PodSeen("uid-new", "default", "new", "ReplicaSet/web", "b", took=first.step), 4.0)
+    there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "b", took=first.step), 4.0)
     assert there.tell(RoomTold(first.step, "Succeeded", "b", "", "new"), 5.0) == [Reserve(second)]
     evicted(there, second)
     there.tell(RoomTold(second.step, "Succeeded", "b"), 9.0)
@@ -73,14 +73,14 @@ def test_a_move_is_reserved_then_evicted_then_seen_to_come_and_then_the_next_bat
         (RoomTold("uid-one/1", "Available", "elsewhere"), "room was reserved on elsewhere, not on b"),
         (RoomTold("uid-one/1", "Succeeded", "b", "", "thief"), "its room was taken by thief before it left"),
         (ReserveRefused("uid-one/1", "no such kind"), "no room was reserved: no such kind"),
-        (PodSeen("uid-one", "default", "one", "ReplicaSet/web", gone=True), "it left before room was reserved"),
+        (PodWatched("uid-one", "default", "one", "ReplicaSet/web", gone=True), "it left before room was reserved"),
     ],
 )
 def test_a_reservation_that_is_not_obtained_evicts_nobody(event: object, why: str) -> None:
     there = carrying(move("one"))
     there.start(0.0)
     told = there.tell(event, 1.0)  # type: ignore[arg-type]
-    assert "Evict" not in kinds(told)
+    assert "EvictMoved" not in kinds(told)
     assert why_of(there, "uid-one/1") == why
     assert there.over
 
@@ -99,7 +99,7 @@ def test_a_budget_is_asked_again_until_its_time_is_over() -> None:
     there.start(0.0)
     there.tell(RoomTold("uid-one/1", "Available", "b"), 1.0)
     assert there.tell(EvictionAnswered("uid-one/1", "the budget forbids it", later=True), 2.0) == []
-    assert there.tick(there.due() or 0.0) == [Evict(move("one"), "uid-one", "one")]
+    assert there.tick(there.due() or 0.0) == [EvictMoved(move("one"), "uid-one", "one")]
     there.tell(EvictionAnswered("uid-one/1", "the budget forbids it", later=True), 60.0)
     assert there.tick(61.0) == [GiveBack(move("one"))]
     assert why_of(there, "uid-one/1") == "it was not evicted within 60 s (the budget forbids it)"
@@ -136,9 +136,9 @@ def test_a_replacement_that_is_bound_elsewhere_stops_the_whole_and_is_named() ->
     there = carrying(move("one"), move("two", 2))
     there.start(0.0)
     evicted(there, move("one"))
-    other = PodSeen("uid-x", "default", "x", "ReplicaSet/other", "c")
+    other = PodWatched("uid-x", "default", "x", "ReplicaSet/other", "c")
     assert there.tell(other, 2.0) == []
-    assert there.tell(PodSeen("uid-new", "default", "new", "ReplicaSet/web", "c"), 3.0) == [GiveBack(move("one"))]
+    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "c"), 3.0) == [GiveBack(move("one"))]
     assert "was bound to c, not to b" in there.stopped
     assert there.over
 
@@ -167,10 +167,10 @@ def test_a_move_over_a_third_node_goes_on_with_the_replacement() -> None:
     there = carrying(first, second)
     there.start(0.0)
     evicted(there, first)
-    there.tell(PodSeen("uid-new", "default", "new", "ReplicaSet/web", "free", took=first.step), 2.0)
+    there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "free", took=first.step), 2.0)
     assert there.tell(RoomTold(first.step, "Succeeded", "free"), 3.0) == [Reserve(second)]
     assert there.tell(RoomTold(first.step, "Succeeded", "free"), 3.5) == []
-    assert there.tell(RoomTold(second.step, "Available", "b"), 4.0) == [Evict(second, "uid-new", "new")]
+    assert there.tell(RoomTold(second.step, "Available", "b"), 4.0) == [EvictMoved(second, "uid-new", "new")]
 
 
 def test_stopped_from_outside_who_has_not_left_stays_and_who_has_keeps_its_room() -> None:
@@ -190,7 +190,7 @@ def test_an_event_told_again_changes_nothing() -> None:
     assert there.tell(RoomTold("uid-one/1", "Available", "b"), 1.0) == []
     there.tell(EvictionAnswered("uid-one/1"), 2.0)
     assert there.tell(EvictionAnswered("uid-one/1"), 2.0) == []
-    gone = PodSeen("uid-one", "default", "one", "ReplicaSet/web", "a", gone=True)
+    gone = PodWatched("uid-one", "default", "one", "ReplicaSet/web", "a", gone=True)
     assert there.tell(gone, 3.0) == []
 
 
@@ -203,8 +203,8 @@ def any_event(rng: random.Random, moves: list[Move]) -> CarryingEvent:
             RoomTold(one.step, rng.choice(["Pending", "Available", "Succeeded", "Failed", "Expired", ""]), node),
             ReserveRefused(one.step, "no"),
             EvictionAnswered(one.step, rng.choice(["", "no"]), rng.random() < 0.5),
-            PodSeen(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=rng.random() < 0.5),
-            PodSeen(new, "default", new, "ReplicaSet/web", node, took),
+            PodWatched(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=rng.random() < 0.5),
+            PodWatched(new, "default", new, "ReplicaSet/web", node, took),
         ]
     )
 
@@ -221,7 +221,7 @@ def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_
             if isinstance(one, Reserve):
                 assert one.move.step not in asked, "room is asked for once"
                 asked.add(one.move.step)
-            elif isinstance(one, Evict):
+            elif isinstance(one, EvictMoved):
                 assert one.move.step in kept, "who is evicted has room"
             else:
                 back.add(one.move.step)

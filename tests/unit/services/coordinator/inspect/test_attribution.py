@@ -14,7 +14,7 @@ from shared.model.power import CURVE_LABEL, parse_power_curves
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import make_policy, ref_of
-from shared.scheduling.cycle.profile import SchedulingProfile
+from shared.scheduling.cycle.profile import PluginSet
 from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights, with_networks
@@ -77,7 +77,7 @@ def test_a_bound_pod_is_judged_as_if_it_were_not_on_its_node_yet() -> None:
 
 def test_a_policy_asked_for_the_first_time_tells_what_the_users_curves_add() -> None:
     curves = parse_power_curves("[nodes.old]\nwatts = [9, 90]\n[nodes.new]\nwatts = [2, 20]\n")
-    made = Scene(settings=CoreSettings(profile=SchedulingProfile(power=curves), validate=True))
+    made = Scene(settings=CoreSettings(profile=PluginSet(power=curves), validate=True))
     for name, curve in (("a", "old"), ("b", "new")):
         node = make_node(name).allocatable(cpu="10", memory="10Gi").label(**{CURVE_LABEL: curve})
         made.add_node(node.node())
@@ -147,7 +147,7 @@ def test_a_policy_that_goes_by_what_it_learned_of_workloads_is_not_said_to_go_by
 
 
 def test_pods_are_counted_and_a_measurement_that_ended_is_not_told_as_one() -> None:
-    made = Scene(settings=CoreSettings(profile=SchedulingProfile(load_parts=("disk", "pods")), validate=True))
+    made = Scene(settings=CoreSettings(profile=PluginSet(load_parts=("disk", "pods")), validate=True))
     made.add_node(make_node("n0").allocatable(cpu="10", memory="10Gi").node())
     made.begin()
     made.inbox.append(PointerSeen(PolicyPointer(active=ref_of("lb"), number=1)))

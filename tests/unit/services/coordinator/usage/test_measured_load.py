@@ -16,7 +16,7 @@ from shared.model.cluster_events import NodeDeleted
 from shared.policy.registry import make_policy, ref_of
 from shared.policy.usage.load import node_load
 from shared.policy.usage.views import LOADS, SUMMARY
-from shared.scheduling.cycle.profile import SchedulingProfile
+from shared.scheduling.cycle.profile import PluginSet
 from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -27,7 +27,7 @@ GIB = 1 << 30
 
 def scene(agents: int = 2, policy: str = "lb", parts: tuple[str, ...] = ("cpu", "memory")) -> Scene:
     """Each node with one pod that asks for a tenth."""
-    made = Scene(agents=agents, settings=CoreSettings(profile=SchedulingProfile(load_parts=parts), validate=True))
+    made = Scene(agents=agents, settings=CoreSettings(profile=PluginSet(load_parts=parts), validate=True))
     for name in NODES:
         made.add_node(make_node(name).allocatable(cpu="10", memory="10Gi", pods="110").node())
         pod = make_pod(f"on-{name}").cpu("1").memory("1Gi")
