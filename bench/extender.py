@@ -31,6 +31,7 @@ import yaml
 from aiohttp import web
 
 from bench.saturation import load
+from bench.stand.ending import run_to_its_end
 from bench.stand.figures import quantile
 from services.extender.app import ExtenderListener
 from services.extender.core import ExtenderCore
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=2)
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(real(options) if options.real else parts(options)), indent=1))
+    print(json.dumps(run_to_its_end(real(options) if options.real else parts(options)), indent=1))
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
