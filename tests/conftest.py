@@ -33,6 +33,11 @@ def _configured_for_one_test(*given: Any, **settings: Any) -> None:
 structlog.configure = _configured_for_one_test
 
 
+def pytest_runtest_logfinish() -> None:
+    """Nor does a later test inherit the level: what is below it would reach nobody, ``capture_logs`` neither."""
+    structlog.reset_defaults()
+
+
 def pytest_collection_finish() -> None:
     """Thirteen thousand tests, and all that they import: each full collection would walk them."""
     gc.collect()

@@ -15,8 +15,7 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings
-from shared.runtime.process.profiles_file import profiles_of
-from shared.scheduling.profiles import Profiles
+from shared.scheduling.profiles import DEFAULT_ALONE, Profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,5 +84,10 @@ class AgentSettings(ProcessSettings):
 
     def served(self) -> Profiles:
         """The profiles beside the mesh's own."""
+        if self.profiles is None:
+            return DEFAULT_ALONE
+        # YAML and Kubernetes' objects: an agent without a file needs neither
+        from shared.runtime.process.profiles_file import profiles_of
+
         profile = profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
         return profiles_of(self.profiles, tuple(one.name for one in profile.scores), make_policy)

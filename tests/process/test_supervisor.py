@@ -131,10 +131,10 @@ async def test_a_child_that_ignores_sigterm_is_killed(supervised, monkeypatch):
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from services.cli.local.supervisor import Spec, Supervisor
+from services.cli.local.supervisor import ChildSpec, Supervisor
 async def main():
     supervisor = Supervisor(Path(sys.argv[1]))
-    child = supervisor.start(Spec("child", "s", (sys.executable, "-c", sys.argv[2])))
+    child = supervisor.start(ChildSpec("child", "s", (sys.executable, "-c", sys.argv[2])))
     await supervisor.ready(child, timeout_s=600)
     print(child.pid, flush=True)
     await asyncio.Event().wait()

@@ -134,7 +134,7 @@ def test_a_reclaim_is_finished_after_a_death_at_any_step(limited: bool, gang: bo
 
 def test_ablation_a_leader_that_forgets_who_leaves_evicts_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims that are leaving already do not count as gone: the next leader asks others too."""
-    monkeypatch.setattr("shared.scheduling.queues.decided.Decided.goes", lambda _: iter(()))
+    monkeypatch.setattr("shared.scheduling.queues.decided.QueueCommitments.goes", lambda _: iter(()))
     monkeypatch.setattr(Leaving, "_leaves", lambda *_: False)
     story = Story(limited=True, gang=False)
     story.scene.keep_victims = True

@@ -298,4 +298,4 @@ async def test_the_timer_of_the_lag_runs_while_somebody_asks_and_can_be_stopped(
 def test_only_reads_of_what_does_not_depend_on_the_caller_are_kept() -> None:
     from services.coordinator.http.table import ROUTES
 
-    assert [route.path for route in ROUTES if not route.writes and not route.fresh_s] == ["/v1/whoami"]
+    assert [route.path for route in ROUTES if not route.writes and not route.fresh_s] == ["/v1/snapshot", "/v1/whoami"]

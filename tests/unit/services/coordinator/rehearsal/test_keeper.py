@@ -319,10 +319,10 @@ async def test_it_runs_our_own_code_wherever_we_stand(tmp_path, monkeypatch):
 BOUNDED = """
 import sys
 from services.coordinator.rehearsal import child
-from shared.policy.rehearsal.situation import Verdict
+from shared.policy.rehearsal.situation import RehearsalVerdict
 def greedy(order):
     bytearray(400 << 20)
-    return Verdict("fgd", open("/proc/self/oom_score_adj").read().strip())
+    return RehearsalVerdict("fgd", open("/proc/self/oom_score_adj").read().strip())
 child.verdict_on = greedy
 child.MOST_MIB = {mib}
 child.main()
@@ -351,9 +351,9 @@ child.main()
 LEADER = """
 import asyncio, sys, uvloop
 from services.coordinator.rehearsal import keeper
-from shared.policy.rehearsal.situation import Order, Situation
+from shared.policy.rehearsal.situation import RehearsalOrder, Situation
 keeper.CHILD = ("-c", sys.argv[1])
-uvloop.run(keeper.in_a_process(Order("frag", b"", Situation((), ()))))
+uvloop.run(keeper.in_a_process(RehearsalOrder("frag", b"", Situation((), ()))))
 """
 
 
