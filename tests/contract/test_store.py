@@ -13,6 +13,7 @@ import pytest
 from shared.errors import StoreRejected
 from shared.ports import MAX_TXN_OPS, CreateRevisionIs, DeleteKey, ModRevisionIs, Put
 from tests.contract.store_world import collect, events_of, put, reached
+from tests.patience import PATIENCE_S
 
 # --- keys and transactions --------------------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ async def test_a_key_written_anew_leaves_its_former_lease(store, world):
 
 async def test_a_server_tells_its_release(store, request):
     """The etcd at hand is asked; the store in memory is of no release."""
-    state = await store.state()
+    state = await store.state(timeout_s=PATIENCE_S)
     real = "etcd" in request.node.callspec.id
     assert len(state.members) == real
     for member in state.members:
