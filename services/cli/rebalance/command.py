@@ -6,10 +6,12 @@ The rules are ``shared/rebalance``; this file reads a cluster, prints the plan, 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import click
 
@@ -19,13 +21,14 @@ from services.cli.server.watching import output_option, tell
 from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.output_file import check_writable, whole_file
 from services.cli.terminal.until_signal import until_signal
-from shared.errors import ConfigError, KubeError
+from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.adapters.kube.api import KubeClient
     from shared.kube.standing_pods import SourcedPod
+    from shared.rebalance.history import PastMove
     from shared.rebalance.plan import MovePlan
     from shared.rebalance.planner import ClusterSituation, PlanRequest
 
@@ -35,9 +38,11 @@ APART = {
     frozenset(("load", "fragmentation")): "load spreads what fragmentation packs",
 }
 """Goals that exclude each other, and why."""
-LIFTED, EXTRA = ("PodsWithLocalStorage", "SystemCriticalPods"), ("PodsWithPVC", "PodsWithoutPDB")
+LIFTED, EXTRA = ("PodsWithLocalStorage", "SystemCriticalPods", "PodsOfOtherOwners"), ("PodsWithPVC", "PodsWithoutPDB")
 FILE = click.Path(path_type=Path)
 CAP = click.IntRange(min=0)
+GAIN = click.FloatRange(0, sys.float_info.max)
+"""Neither infinite nor no number."""
 
 
 @click.command()
@@ -53,7 +58,7 @@ CAP = click.IntRange(min=0)
 @click.option("--max-per-workload", type=CAP, default=0, help="Of one workload.  [default: no cap]")
 @click.option("--max-per-hour", type=CAP, default=0, help="With those of earlier runs.  [default: no cap]")
 @click.option("--at-once", type=CAP, default=20, show_default=True, help="In one batch; 0: no cap.")
-@click.option("--min-gain", type=click.FloatRange(min=0), help="What a move must win.  [default: the goal's own]")
+@click.option("--min-gain", type=GAIN, help="What a move must win.  [default: the goal's own]")
 @click.option("--again-after", type=SECONDS, default="1h", show_default=True,
               help="For so long nobody moves twice, nor does a workload go back.")  # fmt: skip
 @click.option("--namespace", "-n", "namespaces", multiple=True, help="Only pods of it; may be given again.")
@@ -120,10 +125,10 @@ async def _live(
         _tell(found, output, picture, dry_run=dry_run)
         if dry_run or not found.moves:
             return 0
-        return await _carried(api, found, raws)
+        return await _carried(api, found, raws, asked.caps.per_hour)
 
 
-async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod]) -> int:
+async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
     """Move them. 0: every move was made, 1: some were not."""
     from services.cli.rebalance.carry import CarryOut
     from services.cli.rebalance.memory import remember
@@ -134,14 +139,13 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod])
     by_uid = {raw.metadata.uid: raw for raw in raws}
     owners = {uid: "/".join(owner_of(raw.metadata)[1:]) for uid, raw in by_uid.items()}
     carrying = Carrying(found.moves, owners, set(by_uid))
-    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True))
-    try:
-        await until_signal(out.run())
-    finally:
-        try:
-            await remember(api, carrying.past(time.time()))
-        except (KubeError, ConfigError) as error:
-            click.echo(f"conclave: the moves were not written down: {error}; a run soon may move them again", err=True)
+    run = uuid4().hex[:8]
+
+    async def write(moves: Sequence[PastMove]) -> None:
+        await remember(api, moves, run, per_hour)
+
+    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True), write, run)
+    await until_signal(out.run())
     for line in outcome_lines(carrying):
         click.echo(line, err=True)
     return int(any(one.state is not MoveState.DONE for one in carrying.underway))
