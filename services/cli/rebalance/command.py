@@ -6,7 +6,7 @@ The rules are ``shared/rebalance``; this file reads a cluster, prints the plan, 
 from __future__ import annotations
 
 import asyncio
-import sys
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +41,6 @@ APART = {
 LIFTED, EXTRA = ("PodsWithLocalStorage", "SystemCriticalPods", "PodsOfOtherOwners"), ("PodsWithPVC", "PodsWithoutPDB")
 FILE = click.Path(path_type=Path)
 CAP = click.IntRange(min=0)
-GAIN = click.FloatRange(0, sys.float_info.max)
-"""Neither infinite nor no number."""
 
 
 @click.command()
@@ -58,7 +56,7 @@ GAIN = click.FloatRange(0, sys.float_info.max)
 @click.option("--max-per-workload", type=CAP, default=0, help="Of one workload.  [default: no cap]")
 @click.option("--max-per-hour", type=CAP, default=0, help="With those of earlier runs.  [default: no cap]")
 @click.option("--at-once", type=CAP, default=20, show_default=True, help="In one batch; 0: no cap.")
-@click.option("--min-gain", type=GAIN, help="What a move must win.  [default: the goal's own]")
+@click.option("--min-gain", type=click.FloatRange(min=0), help="What a move must win.  [default: the goal's own]")
 @click.option("--again-after", type=SECONDS, default="1h", show_default=True,
               help="For so long nobody moves twice, nor does a workload go back.")  # fmt: skip
 @click.option("--namespace", "-n", "namespaces", multiple=True, help="Only pods of it; may be given again.")
@@ -175,6 +173,8 @@ def _asked(goals: tuple[str, ...], unit: str, limits: dict[str, Any]) -> PlanReq
         )
     if (given[0] == "unblock") is not bool(unit):
         raise ConfigError("--unit: goes with --goal unblock, and with it alone; give NAMESPACE/NAME of what waits")
+    if limits["min_gain"] is not None and not math.isfinite(limits["min_gain"]):
+        raise ConfigError(f"--min-gain: {limits['min_gain']} is no amount; give a number, or leave it out")
     return Question(
         GoalName(given[0]),
         unit,
