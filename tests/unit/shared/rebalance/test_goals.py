@@ -178,7 +178,9 @@ def test_a_budget_that_never_allows_holds_its_pods() -> None:
 def test_a_least_gain_of_nothing_has_an_end() -> None:
     """A gain of rounding size is none."""
     there = world([make_node(name) for name in "abc"], [owned(f"p{i}", "abca"[i]) for i in range(4)])
-    assert planned(there, GoalName.LATENCY, caps=Caps(min_gain=0.0)).moves == ()
+    found = planned(there, GoalName.LATENCY, caps=Caps(min_gain=0.0))
+    assert found.moves == ()
+    assert found.stopped.startswith("no further move")
 
 
 def test_a_node_with_room_that_is_kept_for_others_is_not_emptied() -> None:
