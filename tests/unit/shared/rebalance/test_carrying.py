@@ -69,8 +69,7 @@ def test_a_move_is_reserved_then_evicted_then_seen_to_come_and_then_the_next_bat
     there.tell(RoomTold(second.step, "Succeeded", "b"), 9.0)
     assert there.due() == 609.0
     there.tell(came("newer", second, ready=True), 9.0)
-    assert there.over
-    assert not there.stopped
+    assert (there.over, there.stopped) == (True, "")
     assert [(past.uid, past.source, past.at_s) for past in there.past(1009.0)] == [
         ("uid-new", "a", 1002.0), ("uid-newer", "a", 1007.0)
     ]  # fmt: skip
