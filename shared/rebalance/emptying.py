@@ -28,7 +28,8 @@ MOST_HOSTS, MOST_GIVING_WAY = 12, 6
 
 
 class Emptying:
-    """``residents``: all that stand; ``movable``: uids of those that may move; ``watts``: what an unused node saves."""
+    """``residents``: all that stand; ``movable``: uids of those that may move; ``watts``: what an unused node saves;
+    ``reserved``: rows on which room is kept for others, which are not free whoever leaves."""
 
     def __init__(
         self,
@@ -39,9 +40,12 @@ class Emptying:
         closed: Mapping[str, frozenset[str]],
         watts: Callable[[int], float],
         least_gain: float = 1.0,
+        reserved: frozenset[int] = frozenset(),
     ) -> None:
         self._trial, self._movable, self._counted, self._closed = trial, movable, counted, closed
-        self._watts = watts
+        self._watts, self._reserved = watts, reserved
+        self._group: dict[str, int] = {}
+        """Which pods have moved for the same nodes, by uid."""
         self._least = least_gain
         self._first: dict[str, int] = {}
         self._by_uid = {one.uid: one for one in residents}
@@ -73,7 +77,7 @@ class Emptying:
             row = self._trial.row(uid)
             if row != first:
                 share = 1.0 / self._leavers[first] if first in freed else 0.0
-                found.append(Wish(self._by_uid[uid], first, row, share))
+                found.append(Wish(self._by_uid[uid], first, row, share, str(self._group.get(uid, ""))))
         return sorted(found, key=lambda wish: (-wish.gain, wish.source))
 
     @property
@@ -97,9 +101,13 @@ class Emptying:
 
     def _candidates(self) -> list[int]:
         """Nodes whose pods may all move, those with the least on them first, then those that save the most watts."""
-        rows = [row for row, there in self._on.items() if there and there <= self._movable]
+        rows = [row for row, there in self._on.items() if there and self._leavable(row)]
         load = self._load()
         return sorted(rows, key=lambda row: (load[row], -self._watts(row), row))
+
+    def _leavable(self, row: int) -> bool:
+        """Whether the node would be free if its pods left, and they may."""
+        return row not in self._reserved and self._on[row] <= self._movable
 
     def _rebuilt(self) -> bool:
         """Whether fewer nodes, the largest, take all that stands on the others: looked at where nodes are few."""
@@ -107,7 +115,7 @@ class Emptying:
         used = [row for row, there in self._on.items() if there]
         if len(used) > MOST_REBUILT:
             return False
-        fixed = [row for row in used if not self._on[row] <= self._movable]
+        fixed = [row for row in used if not self._leavable(row)]
         has = table.allocatable[:2, : table.rows]
         size = (has / np.maximum(has.mean(1, keepdims=True), 1.0)).min(0)
         load = self._load()
@@ -151,11 +159,19 @@ class Emptying:
                 break
         else:
             if self._may([uid for uid, *_ in moved]):
+                self._together([uid for uid, *_ in moved])
                 return True
         trial.undo(mark)
         for other, source, target in reversed(moved):
             self._stands(other, target, source)
         return False
+
+    def _together(self, uids: Sequence[str]) -> None:
+        """These move for the same nodes, with those that any of them moved with before."""
+        number = len(self._group)
+        before = {self._group[uid] for uid in uids if uid in self._group}
+        for uid in [*uids, *(uid for uid, old in self._group.items() if old in before)]:
+            self._group[uid] = number
 
     def _may(self, uids: Sequence[str]) -> bool:
         """Whether the caps allow that these have moved, which counts then."""

@@ -15,13 +15,14 @@ MOST = 2000
 
 class PastMove(Struct, frozen=True):
     """``uid``: of the pod that came in the place of the one that left ``source`` at ``at_s`` (seconds since 1970); ""
-    where it was not seen to come."""
+    where it was not seen to come (yet); ``run``: who moved it, and may correct this."""
 
     workload: str
     source: str
     target: str
     at_s: float
     uid: str = ""
+    run: str = ""
 
 
 class MoveHistory(Struct, frozen=True):
@@ -30,9 +31,9 @@ class MoveHistory(Struct, frozen=True):
     moves: tuple[PastMove, ...] = ()
     again_after_s: float = 3600.0
 
-    def moved_lately(self, uid: str, now: float) -> bool:
-        """Whether the pod itself came by a move."""
-        return any(one.uid == uid and self._young(one, now) for one in self.moves if one.uid)
+    def moved_lately(self, now: float) -> frozenset[str]:
+        """Uids of pods that came by a move."""
+        return frozenset(one.uid for one in self.moves if one.uid and self._young(one, now))
 
     def closed(self, now: float) -> dict[str, frozenset[str]]:
         """By workload the nodes that pods of it were moved away from lately."""

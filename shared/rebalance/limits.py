@@ -27,6 +27,11 @@ class Caps(Struct, frozen=True):
     min_gain: float | None = None
 
 
+def at_most_at_once(copies: int, part: float) -> int:
+    """So many of a workload's pods may be away at once."""
+    return max(1, int(copies * part))
+
+
 class CountedMoves:
     """Moves counted against the caps. Each pod counts once, with where it stood at first. ``done``: moves of the last
     hour before this plan."""

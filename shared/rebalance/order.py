@@ -5,8 +5,8 @@ free only once that one has left; it comes in a later batch. Moves that need eac
 component that is no single move) can begin nowhere: one of them goes over a node that has room for it, and on from
 there; where none has, the one that is worth least is left out, and the others follow (a partial step).
 
-What budgets allow holds per batch: a batch begins when the replacements of the one before are bound. Of one workload
-only a part moves at once.
+What budgets allow holds per batch: a batch begins when the replacements of the one before are Ready. Of one workload
+only a part moves at once, with those that are not Ready anyway. Nobody moves whom a pod that stays must have beside it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from math import inf
 
 import numpy as np
 
-from shared.model.cluster_objects import DisruptionBudget
+from shared.model.labels import selects
+from shared.model.relations import Relations
 from shared.rebalance.components import components
-from shared.rebalance.limits import Caps
-from shared.rebalance.protections import budgets_of
+from shared.rebalance.limits import Caps, at_most_at_once
+from shared.rebalance.protections import CoveringBudgets
 from shared.rebalance.residents import Resident
 from shared.rebalance.search import Wish
-from shared.rebalance.trial import ClusterTrial, copy_of
+from shared.rebalance.trial import ClusterTrial, copy_of, room_for
 
 FITS = "its place is free from the start"
 ROOM = "room"
@@ -51,14 +52,17 @@ class OrderedMoves:
 class MoveOrdering:
     """``trial``: the cluster as it is before the first move; it is left as it is after the last."""
 
-    def __init__(
-        self, trial: ClusterTrial, budgets: Sequence[DisruptionBudget], caps: Caps, copies: Counter[str]
-    ) -> None:
-        self._trial, self._budgets, self._caps, self._copies = trial, budgets, caps, copies
+    def __init__(self, trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident]) -> None:
+        self._trial, self._covering, self._budgets, self._caps = trial, budgets, budgets.all, caps
+        self._copies = Counter(one.workload for one in standing)
+        self._unready = Counter(one.workload for one in standing if one.unready)
+        self._dependents = [one for one in standing if one.pod.relations is not None and one.pod.relations.affinity]
+        """Who must have others beside it."""
         self._spare = inf if not caps.moves else caps.moves
-        self._covering: dict[str, tuple[int, ...]] = {}
         self._waits: dict[str, str] = {}
         """Why a pod was not in a batch before, by uid."""
+        self._bereaving: dict[str, str] = {}
+        """Who must not leave whom, by uid, as the last batch was looked at."""
         self._gone: dict[int, list[str]] = {}
         """Who has left each row by now."""
 
@@ -78,26 +82,27 @@ class MoveOrdering:
     def _batch(self, rest: Sequence[Wish]) -> list[MoveStep]:
         """The moves that fit together now, which have been made then."""
         trial, chosen = self._trial, list[Wish]()
+        self._bereaving = {}
         allowed = [budget.allowed for budget in self._budgets]
-        moving: Counter[str] = Counter()
+        moving = Counter(self._unready)
         start = trial.mark
         for wish in rest:
-            one, covering = wish.resident, self._budgets_of(wish.resident)
+            one, covering = wish.resident, self._covering.of(wish.resident)
             if self._caps.at_once and len(chosen) >= self._caps.at_once:
                 self._waits.setdefault(one.uid, f"at most {self._caps.at_once} move at once")
             elif tight := [number for number in covering if allowed[number] < 1]:
                 self._waits.setdefault(one.uid, f"the budget {self._budgets[tight[0]].name} allows no more at once")
-            elif moving[one.workload] >= max(1, int(self._copies[one.workload] * self._caps.workload_part)):
+            elif moving[one.workload] >= at_most_at_once(self._copies[one.workload], self._caps.workload_part):
                 self._waits.setdefault(one.uid, f"only a part of {one.workload} moves at once")
             elif not trial.takes(copy_of(one), wish.target, instead_of=one.uid):
                 self._waits[one.uid] = ROOM
             else:
-                trial.put(copy_of(one), wish.target)
+                trial.put(room_for(one), wish.target)
                 chosen.append(wish)
                 moving[one.workload] += 1
                 for number in covering:
                     allowed[number] -= 1
-        batch = [self._told(wish) for wish in self._settled(chosen, start)]
+        batch = [self._told(wish) for wish in self._settled(chosen, start, {wish.resident.uid for wish in rest})]
         for step in batch:
             self._gone.setdefault(step.wish.source, []).append(step.wish.resident.pod.key)
         return batch
@@ -110,9 +115,10 @@ class MoveOrdering:
         after = tuple(self._gone.get(wish.target, ()))
         return MoveStep(wish, f"after {told(after)} left its place" if after else "after others had moved", after)
 
-    def _settled(self, chosen: list[Wish], start: int) -> list[Wish]:
+    def _settled(self, chosen: list[Wish], start: int, moving: set[str]) -> list[Wish]:
         """The batch as made: who moves stands at the new place alone. A move that others of the batch make impossible
-        by leaving (a spread becomes uneven) waits for the next."""
+        by leaving (a spread becomes uneven) waits for the next, as one does that pods that stay must have beside them.
+        """
         trial = self._trial
         while True:
             trial.undo(start)
@@ -123,10 +129,38 @@ class MoveOrdering:
                 for wish in chosen
                 if self._tied(wish.resident) and not trial.takes(wish.resident.replacement, wish.target)
             ]
-            if not wrong:
+            if wrong:
+                self._waits[wrong[-1].resident.uid] = (
+                    "it would not fit while others of the batch before are on their way"
+                )
+            elif wrong := self._bereaved(chosen, start, moving):
+                self._waits[wrong[-1].resident.uid] = self._bereaving[wrong[-1].resident.uid]
+            else:
                 return chosen
-            self._waits[wrong[-1].resident.uid] = "it would not fit while others of the batch before are on their way"
             chosen = [wish for wish in chosen if wish is not wrong[-1]]
+
+    def _bereaved(self, chosen: list[Wish], start: int, moving: set[str]) -> list[Wish]:
+        """Of these, which have moved, those that a pod that stays must have beside it, and has not any more."""
+        trial, asked = self._trial, set[tuple[int, Relations | None, str]]()
+        for one in self._dependents:
+            if one.uid in moving or not (wanted := [wish for wish in chosen if _must_have(one, wish.resident)]):
+                continue
+            row = trial.row(one.uid)
+            key = row, one.pod.relations, one.pod.namespace
+            if row < 0 or key in asked:
+                continue
+            asked.add(key)
+            if trial.takes(one.replacement, row, instead_of=one.uid):
+                continue
+            trial.undo(start)
+            had = trial.takes(one.replacement, row, instead_of=one.uid)
+            for wish in chosen:
+                trial.put(wish.resident.replacement, wish.target)
+            if had:
+                why = f"{one.pod.key} stays, and must have it beside it"
+                self._bereaving |= {wish.resident.uid: why for wish in wanted}
+                return wanted
+        return []
 
     def _tied(self, one: Resident) -> bool:
         """Whether rules look at others that stand."""
@@ -134,6 +168,9 @@ class MoveOrdering:
 
     def _broken(self, rest: list[Wish], found: OrderedMoves) -> list[Wish]:
         """No move can begin: one goes over a node with room, or is left out."""
+        if bereaving := [wish for wish in rest if wish.resident.uid in self._bereaving]:
+            found.left.append((bereaving[0], self._bereaving[bereaving[0].resident.uid]))
+            return [wish for wish in rest if wish is not bereaving[0]]
         leaving: dict[int, list[int]] = {}
         for number, wish in enumerate(rest):
             leaving.setdefault(wish.source, []).append(number)
@@ -147,7 +184,7 @@ class MoveOrdering:
             if (
                 self._spare < 1
                 or len(circle) < 2
-                or any(self._budgets[covering].allowed < 1 for covering in self._budgets_of(wish.resident))
+                or any(self._budgets[covering].allowed < 1 for covering in self._covering.of(wish.resident))
             ):
                 continue
             if (over := self._over(wish, {rest[other].source for other in circle})) is None:
@@ -157,8 +194,8 @@ class MoveOrdering:
             why = f"over {self._trial.table.names[over]}: {told(keys)} wait for each other's places"
             self._gone.setdefault(wish.source, []).append(wish.resident.pod.key)
             self._trial.put(wish.resident.replacement, over)
-            found.batches.append([MoveStep(Wish(wish.resident, wish.source, over), why)])
-            rest[number] = Wish(wish.resident, over, wish.target, wish.gain)
+            found.batches.append([MoveStep(Wish(wish.resident, wish.source, over, group=wish.group), why)])
+            rest[number] = Wish(wish.resident, over, wish.target, wish.gain, wish.group)
             return rest
         worst = min(circle, key=lambda other: rest[other].gain)
         if len(circle) > 1:
@@ -180,16 +217,17 @@ class MoveOrdering:
         used = table.requested[:2, rows] / np.maximum(table.allocatable[:2, rows], 1)
         return int(rows[int(used.sum(0).argmax())])
 
-    def _budgets_of(self, one: Resident) -> tuple[int, ...]:
-        if one.uid not in self._covering:
-            self._covering[one.uid] = budgets_of(one, self._budgets)
-        return self._covering[one.uid]
-
 
 def told(keys: Sequence[str]) -> str:
     """Some of these pods, for people."""
     more = len(keys) - MOST_TOLD
     return ", ".join(keys[:MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def _must_have(one: Resident, other: Resident) -> bool:
+    """Whether the labels of the other are those that it must have beside it."""
+    terms = one.pod.relations.affinity if one.pod.relations is not None else ()
+    return any(term.selector is not None and selects(term.selector, other.pod.labels) for term in terms)
 
 
 def _size(one: Resident) -> int:

@@ -20,7 +20,7 @@ class GoalName(StrEnum):
 class Move(Struct, frozen=True):
     """One pod from ``source`` to ``target``. ``gain``: by how much the goal comes nearer; ``batch``: from 1;
     ``disturbs``: whose budgets it takes from, and the workload; ``after``: keys of pods that have to leave first;
-    ``why``: why it is in this batch."""
+    ``why``: why it is in this batch; ``group``: moves that win nothing unless all of them are made, "" none."""
 
     uid: str
     namespace: str
@@ -33,6 +33,7 @@ class Move(Struct, frozen=True):
     disturbs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     why: str = ""
+    group: str = ""
 
     @property
     def key(self) -> str:

@@ -21,9 +21,9 @@ from shared.rebalance.goals.load import EvenLoad
 from shared.rebalance.goals.measure import GoalMeasure
 from shared.rebalance.history import MoveHistory
 from shared.rebalance.limits import AN_HOUR, Caps, CountedMoves
-from shared.rebalance.order import MoveOrdering
+from shared.rebalance.order import MoveOrdering, OrderedMoves
 from shared.rebalance.plan import GoalName, LeftOut, Move, MovePlan
-from shared.rebalance.protections import Protections, budgets_of, protected
+from shared.rebalance.protections import CoveringBudgets, Protections, protected
 from shared.rebalance.residents import Resident, pending_again
 from shared.rebalance.search import SingleMoves, Wish
 from shared.rebalance.trial import ClusterTrial
@@ -36,13 +36,15 @@ from shared.scheduling.state.node_table import BoolArray
 @dataclass(frozen=True, slots=True)
 class ClusterSituation:
     """``state``: nodes, pods and whatever rules read; ``residents``: the pods that stand; ``waiting``: those that do
-    not; ``used``: by node (milli-cores, bytes) measured; ``notes``: what could not be looked at."""
+    not; ``used``: by node (milli-cores, bytes) measured; ``notes``: what could not be looked at; ``reserved``: nodes on
+    which room is kept for others, which ``state`` knows of."""
 
     state: ClusterState
     residents: tuple[Resident, ...]
     waiting: tuple[Pod, ...] = ()
     used: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    reserved: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +73,23 @@ class _Searched:
 
 def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     """The plan. ``ConfigError``: of ``unblock``, there is no such unit that waits."""
-    state, budgets = there.state, there.state.budgets
+    state, budgets = there.state, CoveringBudgets(there.state.budgets)
     trial = ClusterTrial(state)
     standing = [one for one in there.residents if trial.row(one.uid) >= 0]
-    stay = protected(standing, budgets, asked.protections, asked.history, now)
+    stay = protected(standing, budgets, asked.protections, asked.history, now, asked.caps.workload_part)
     movable = [one for one in standing if one.uid not in stay]
     counted = CountedMoves(asked.caps, asked.history.within(AN_HOUR, now))
     closed = asked.history.closed(now)
     try:
         found = _searched(there, asked, trial, standing, movable, counted, closed)
-        trial.undo(0)
-        copies = Counter(one.workload for one in standing)
-        ordered = MoveOrdering(trial, budgets, asked.caps, copies).run(found.wishes)
+        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
     finally:
         trial.undo(0)
     names, moves = trial.table.names, list[Move]()
     for number, batch in enumerate(ordered.batches, start=1):
         for step in batch:
             one, wish = step.wish.resident, step.wish
-            disturbs = (*(f"budget {budgets[index].name}" for index in budgets_of(one, budgets)), one.workload)
+            disturbs = (*(f"budget {budgets.all[index].name}" for index in budgets.of(one)), one.workload)
             moves.append(
                 Move(
                     one.uid,
@@ -103,6 +103,7 @@ def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
                     disturbs,
                     step.after,
                     step.why,
+                    wish.group,
                 )
             )
     left = tuple(LeftOut(w.resident.pod.key, names[w.source], names[w.target], why) for w, why in ordered.left)
@@ -110,12 +111,34 @@ def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     held = Counter(reason.partition(":")[0] for reason in stay.values())
     notes = (*there.notes, *found.notes)
     if left and asked.goal is GoalName.UNBLOCK:
-        notes = (*notes, "moves were left out: the unit may not fit")
+        notes = (*notes, "moves were left out: the unit would not fit, so nobody is moved")
+    not_left = {names[wish.source] for wish, _ in ordered.left}
     return MovePlan(
         goal=str(asked.goal), unit=found.unit, before=found.before, after=found.after + lost, moves=tuple(moves),
         left_out=left, stopped=found.stopped, protected=dict(held.most_common()), notes=notes,
-        freed=found.freed if not left else (), unblocked=found.unblocked,
+        freed=tuple(name for name in found.freed if name not in not_left),
+        unblocked=found.unblocked if not left else {},
     )  # fmt: skip
+
+
+def in_order(
+    trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident], wishes: Sequence[Wish]
+) -> OrderedMoves:
+    """The wishes in order. Where one is left out, so are those that win nothing without it."""
+    left = list[tuple[Wish, str]]()
+    while True:
+        trial.undo(0)
+        found = MoveOrdering(trial, budgets, caps, standing).run(wishes)
+        without = {wish.group: wish.resident.pod.key for wish, _ in found.left if wish.group}
+        if not without:
+            found.left[:0] = left
+            return found
+        uids = {wish.resident.uid: why for wish, why in found.left}
+        for wish in wishes:
+            if wish.group in without:
+                other = f"{without[wish.group]} is left out, and without it nothing is won"
+                left.append((wish, uids.get(wish.resident.uid, other)))
+        wishes = [wish for wish in wishes if wish.group not in without]
 
 
 def _searched(
@@ -128,7 +151,8 @@ def _searched(
     closed: Mapping[str, frozenset[str]],
 ) -> _Searched:
     if asked.goal is GoalName.EMPTY_NODES:
-        return _emptied(asked, trial, standing, movable, counted, closed)
+        rows = frozenset(trial.table.row_of[name] for name in there.reserved if name in trial.table.row_of)
+        return _emptied(asked, trial, standing, movable, counted, closed, rows)
     if asked.goal is GoalName.UNBLOCK:
         return _unblocked(there, asked, trial, movable, counted, closed)
     measure, notes = _measure(there, asked.goal, trial, standing)
@@ -143,11 +167,22 @@ def _measure(
     there: ClusterSituation, goal: GoalName, trial: ClusterTrial, standing: Sequence[Resident]
 ) -> tuple[GoalMeasure, tuple[str, ...]]:
     if goal is GoalName.LOAD:
-        notes = () if there.used else ("no use was measured: load is what is requested",)
-        return EvenLoad(trial, standing, there.used), notes
+        return EvenLoad(trial, standing, there.used), _unmeasured(there, trial)
     if goal is GoalName.LATENCY:
-        return KeptLatency(trial, standing), ()
+        targets = sorted({one.pod.pod_class.latency_target for one in standing if one.pod.pod_class.latency_target})
+        return KeptLatency(trial, standing), tuple(
+            f"not known: latencies to {name}, which a mesh measures and no object says" for name in targets[:3]
+        )
     return Fragments(trial, [*(one.pod for one in standing if not one.stationary), *there.waiting]), ()
+
+
+def _unmeasured(there: ClusterSituation, trial: ClusterTrial) -> tuple[str, ...]:
+    if not there.used:
+        return ("no use was measured: load is what is requested",)
+    missing = [name for name in sorted(trial.table.row_of) if name not in there.used]
+    if not missing:
+        return ()
+    return (f"no use was measured of {len(missing)} nodes ({', '.join(missing[:3])}): there load is what is requested",)
 
 
 def _emptied(
@@ -157,12 +192,13 @@ def _emptied(
     movable: Sequence[Resident],
     counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
+    reserved: frozenset[int],
 ) -> _Searched:
     power = drawn_power(trial.table, asked.power)
     idle = power.of_rows(idle=True)
     emptying = Emptying(
         trial, standing, frozenset(one.uid for one in movable), counted, closed, lambda row: float(idle[row]),
-        1.0 if asked.caps.min_gain is None else asked.caps.min_gain,
+        1.0 if asked.caps.min_gain is None else asked.caps.min_gain, reserved,
     )  # fmt: skip
     before, drawn = emptying.in_use, power.drawn(_used_rows(trial, standing))
     stopped = emptying.run()

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from shared.model.cluster_objects import DisruptionBudget
 from shared.rebalance.history import MoveHistory
+from shared.rebalance.limits import at_most_at_once
 from shared.rebalance.residents import Resident
 from shared.scheduling.preemption.budgets import covers
 
@@ -24,7 +25,10 @@ LOCAL_STORAGE, DAEMON_SETS, CRITICAL, BARE = (
     "PodsWithLocalStorage", "DaemonSetPods", "SystemCriticalPods", "BarePods",
 )  # fmt: skip
 VOLUME_CLAIMS, WITHOUT_BUDGET, DEVICE_CLAIMS = "PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"
-LIFTED = (LOCAL_STORAGE, CRITICAL)
+OTHER_OWNERS = "PodsOfOtherOwners"
+REPLACING = ("ReplicaSet", "ReplicationController", "StatefulSet")
+"""Kinds of owners that make a new pod for one that is evicted, and lose no work by it."""
+LIFTED = (LOCAL_STORAGE, CRITICAL, OTHER_OWNERS)
 """Protections that hold unless somebody lifts them."""
 EXTRA = (VOLUME_CLAIMS, WITHOUT_BUDGET)
 """Protections that hold only where somebody asks for them."""
@@ -44,24 +48,50 @@ class Protections(Struct, frozen=True):
     scheduler_names: tuple[str, ...] = ("conclave",)
 
 
-def budgets_of(resident: Resident, budgets: Sequence[DisruptionBudget]) -> tuple[int, ...]:
-    """Numbers of the budgets that cover the pod."""
-    return tuple(number for number, budget in enumerate(budgets) if covers(budget, resident.pod))
+class CoveringBudgets:
+    """Which budgets cover a pod: looked up by namespace, and once for pods whose labels are equal."""
+
+    def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
+        self.all = budgets
+        self._numbers: dict[str, list[int]] = {}
+        for number, budget in enumerate(budgets):
+            self._numbers.setdefault(budget.namespace, []).append(number)
+        self._known: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+
+    def of(self, resident: Resident) -> tuple[int, ...]:
+        """Numbers of the budgets that cover the pod."""
+        pod = resident.pod
+        if not (numbers := self._numbers.get(pod.namespace)):
+            return ()
+        key = pod.namespace, frozenset(pod.labels.items())
+        if key not in self._known:
+            self._known[key] = tuple(number for number in numbers if covers(self.all[number], pod))
+        return self._known[key]
 
 
 def protected(
     residents: Iterable[Resident],
-    budgets: Sequence[DisruptionBudget],
+    budgets: CoveringBudgets,
     rules: Protections,
     history: MoveHistory,
     now: float,
+    workload_part: float = 1.0,
 ) -> dict[str, str]:
-    """Why each pod that has to stay does, by uid: the protection's name, and what it rests on."""
+    """Why each pod that has to stay does, by uid: the protection's name, and what it rests on. ``workload_part``: of a
+    workload's pods more than this are never away at once."""
     standing = list(residents)
     copies = Counter(one.workload for one in standing)
+    unready = Counter(one.workload for one in standing if one.unready)
+    full = {
+        workload: f"not Ready: {count} of its workload's {copies[workload]} pods are not"
+        for workload, count in unready.items()
+        if count >= at_most_at_once(copies[workload], workload_part)
+    }
+    lately = history.moved_lately(now)
     found: dict[str, str] = {}
     for one in standing:
-        if reason := _reason(one, copies[one.workload], budgets, rules, history, now):
+        reason = _reason(one, copies[one.workload], budgets, rules, lately, now) or full.get(one.workload, "")
+        if reason:
             found[one.uid] = reason
     return found
 
@@ -69,9 +99,9 @@ def protected(
 def _reason(
     one: Resident,
     copies: int,
-    budgets: Sequence[DisruptionBudget],
+    budgets: CoveringBudgets,
     rules: Protections,
-    history: MoveHistory,
+    lately: frozenset[str],
     now: float,
 ) -> str:
     if reason := _never(one):
@@ -80,12 +110,12 @@ def _reason(
         return "namespaces: its namespace was not named"
     if reason := _budget(one, budgets, rules):
         return reason
-    if history.moved_lately(one.uid, now):
+    if one.uid in lately:
         return "moved lately: it came by a move"
     if not one.forced and (reason := _default(one, copies, rules)):
         return reason
     age_s = now - one.created_s
-    if one.created_s and age_s < rules.min_age_s:
+    if rules.min_age_s and one.created_s and age_s < rules.min_age_s:
         return f"minPodAge: it is {max(0.0, age_s):.0f} s old"
     return "" if one.pod.scheduler_name in rules.scheduler_names else (
         f"schedulerName: {one.pod.scheduler_name or 'default-scheduler'} would place its replacement"
@@ -109,13 +139,13 @@ def _never(one: Resident) -> str:
     return "" if one.pod.preemptible else "conclave.io/preemptible: false"
 
 
-def _budget(one: Resident, budgets: Sequence[DisruptionBudget], rules: Protections) -> str:
-    covering = budgets_of(one, budgets)
+def _budget(one: Resident, budgets: CoveringBudgets, rules: Protections) -> str:
+    covering = budgets.of(one)
     if len(covering) > 1:
         return f"PodDisruptionBudget: {len(covering)} cover it, and the eviction API takes no pod of more than one"
     for number in covering:
-        if budgets[number].allowed < 1:
-            return f"PodDisruptionBudget: {budgets[number].name} allows none"
+        if budgets.all[number].allowed < 1:
+            return f"PodDisruptionBudget: {budgets.all[number].name} allows none"
     if WITHOUT_BUDGET in rules.extra and not covering:
         return f"{WITHOUT_BUDGET}: none covers it"
     return ""
@@ -125,6 +155,8 @@ def _default(one: Resident, copies: int, rules: Protections) -> str:
     """What ``descheduler.alpha.kubernetes.io/evict`` overrides."""
     if one.kept_by:
         return f"annotation: {one.kept_by}"
+    if OTHER_OWNERS not in rules.lifted and one.owner[1] not in REPLACING:
+        return f"{OTHER_OWNERS}: a {one.owner[1]} may lose its work, or make no replacement"
     if CRITICAL not in rules.lifted and one.pod.priority >= SYSTEM_CRITICAL:
         return f"{CRITICAL}: priority {one.pod.priority}"
     if rules.priority_threshold is not None and one.pod.priority >= rules.priority_threshold:

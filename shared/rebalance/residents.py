@@ -27,6 +27,7 @@ class Resident(Struct, frozen=True):
     """``pod``: as it stands; ``replacement``: as its owner makes it anew, pending, under the same uid. ``owner``:
     (apiVersion, kind, name). ``created_s``: seconds since 1970, 0 where nobody says. ``kept_by``: the annotation that
     asks for it to stay; ``forced``: one asks for the contrary. ``use``: (milli-cores, bytes) measured; None: not.
+    ``unready``: it does not serve.
     """
 
     pod: Pod
@@ -39,6 +40,7 @@ class Resident(Struct, frozen=True):
     kept_by: str = ""
     forced: bool = False
     use: tuple[float, float] | None = None
+    unready: bool = False
 
     @property
     def uid(self) -> str:
@@ -82,6 +84,7 @@ def resident_from_api(raw: SourcedPod) -> Resident:
         mirror=MIRROR_ANNOTATION in annotations,
         kept_by=next((key for key, value in KEPT_BY.items() if annotations.get(key) == value), ""),
         forced=EVICT_ANNOTATION in annotations,
+        unready=any(one.type == "Ready" and one.status != "True" for one in raw.status.conditions or ()),
     )
 
 

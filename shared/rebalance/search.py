@@ -24,16 +24,22 @@ MOST_KINDS = 256
 MOST_REFUSED = 400
 """Pods judged in vain for one move."""
 NO_ROOM = np.inf
+LEAST_PART = 1e-3
+"""Of the goal's own least gain: below it a gain is not told from rounding, and there would be no end."""
+STEPS_A_POD = 8
+"""Steps of one search, for each pod that may move."""
 
 
 @dataclass(slots=True)
 class Wish:
-    """A pod is to stand on ``target`` in place of ``source`` (rows)."""
+    """A pod is to stand on ``target`` in place of ``source`` (rows). ``group``: wishes that win nothing unless all of
+    them are made, "" none."""
 
     resident: Resident
     source: int
     target: int
     gain: float = 0.0
+    group: str = ""
 
 
 class SingleMoves:
@@ -49,7 +55,7 @@ class SingleMoves:
         least_gain: float,
     ) -> None:
         self._trial, self._measure, self._counted, self._closed = trial, measure, counted, closed
-        self._least = least_gain
+        self._least = max(least_gain, measure.least_gain * LEAST_PART)
         self._pods = list(movable)
         self._first = {one.uid: trial.row(one.uid) for one in self._pods}
         self._leaving: Floats = measure.leaving(self._pods) if self._pods else np.zeros(0)
@@ -64,7 +70,7 @@ class SingleMoves:
     def run(self) -> str:
         """Move until there is an end; why there is. ``wishes``: who is to go where."""
         refused: dict[int, float] = {}
-        while True:
+        for _ in range(STEPS_A_POD * (len(self._pods) + 1)):
             found = self._next(refused)
             if found is None and refused:
                 refused = {}
@@ -76,6 +82,7 @@ class SingleMoves:
             index, target, gain = found
             self._move(index, target, gain)
             refused.pop(index, None)
+        return "steps enough were made; a run on the result goes on"
 
     # --- inside -------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,11 @@ class ClusterTrial:
         return replace(pod, node_name=account.node_name, devices=account.devices) if account and pod else None
 
 
+def room_for(resident: Resident) -> Pod:
+    """The room that is kept for the replacement: nobody's rules see it by its labels before the pod itself is there."""
+    return replace(copy_of(resident), labels={})
+
+
 def copy_of(resident: Resident) -> Pod:
     """The replacement as it stands beside the pod that it replaces."""
     return replace(resident.replacement, uid=resident.uid + COPY)

@@ -44,7 +44,6 @@ class Unblocking:
             self._on.setdefault(row, set()).add(uid)
         self.places: dict[str, int] = {}
         self.short = needed
-        self._promised: set[int] = set()
 
     @property
     def wishes(self) -> list[Wish]:
@@ -53,7 +52,7 @@ class Unblocking:
         for uid, first in self._first.items():
             row = self._trial.row(uid)
             if row != first:
-                found.append(Wish(self._by_uid[uid], first, row, 1.0))
+                found.append(Wish(self._by_uid[uid], first, row, 1.0, "unit"))
         return found
 
     def run(self) -> str:
@@ -68,7 +67,6 @@ class Unblocking:
                 refusals.append(pod.key)
             else:
                 self.places[pod.key] = row
-                self._promised.add(row)
         self.short = max(0, self._needed - len(self.places))
         if self.short:
             self._trial.undo(start)

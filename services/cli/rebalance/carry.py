@@ -1,20 +1,23 @@
 """Carries a plan out at the API server: what ``shared/rebalance/carrying.py`` says, by watches.
 
-Every request is bounded; an answer that does not come is asked again until the move's time is over. However this ends,
-the reservations that nobody uses are given back; where it is killed they end by their time to live.
+Every request is bounded; an answer that does not come is asked again until the move's time is over. A move is written
+down before its pod is asked to leave: whoever runs next knows of it however this ends. However it ends, evictions on
+their way are waited for, and the reservations that nobody uses are given back; where it is killed they end by their
+time to live.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from shared.errors import KubeError, KubeExpired, KubeRejected
+from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected
 from shared.kube.convert import owner_of
 from shared.kube.objects import KubePod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
@@ -33,19 +36,32 @@ from shared.rebalance.carrying import (
     Reserve,
     ReserveRefused,
     RoomTold,
+    WatchLost,
 )
+from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
 from shared.runtime.kube.reservations import ReservationName, create, give_back
 
 LABEL = "conclave.io/rebalance"
 """On our Reservations: the run that made them."""
 REQUEST_S = 10.0
+NO_KIND = "; the cluster has no Reservations: apply k8s/base/reservations-crd.yaml"
 BUSY = (409, 429, 500, 502, 503, 504)
 GIVE_BACK_S = 15.0
+STOP_S = 30.0
+"""So long evictions on their way are waited for at the end."""
+MOST_AT_A_TIME = 256
+"""Objects looked at before others have their turn."""
+LEAST_PRIORITY, MOST_PRIORITY = -(10**9), 10**9
+"""Of a Reservation."""
+
+WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
+"""Writes down what was moved, in place of what was written before. Raises ``KubeError``, ``ConfigError``."""
 
 
 class CarryOut:
-    """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people."""
+    """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
+    ``write``: the history."""
 
     def __init__(
         self,
@@ -54,15 +70,22 @@ class CarryOut:
         raws: Mapping[str, SourcedPod],
         clock: Clock,
         tell: Callable[[str], None],
+        write: WriteMoves,
         run: str = "",
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
+        self._write = write
+        self._writing = asyncio.Lock()
+        self._written: dict[str, str] = {}
+        """The steps that are written down, and who came for each."""
         self.run_name = run or uuid4().hex[:8]
         self._events: asyncio.Queue[CarryingEvent] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[tuple[str, str], str] = {}
         """Which step each of our Reservations is for, by namespace and name."""
         self._uids: dict[tuple[str, str], str] = {}
+        self._step_of: dict[str, str] = {}
+        """Which step each of our Reservations is for, by its uid."""
         self._open: set[tuple[str, str]] = set()
         self._steps = 0
 
@@ -74,19 +97,33 @@ class CarryOut:
                     group.create_task(self._follow(RESERVATIONS, self._reservation)),
                     group.create_task(self._follow(PODS, self._pod)),
                 ]
-                await self._turns()
-                for watch in watches:
-                    watch.cancel()
+                try:
+                    self._do(self._carrying.start(self._clock()))
+                    await self._turns()
+                finally:
+                    await self._ended()
+                    for watch in watches:
+                        watch.cancel()
         finally:
             for task in self._tasks:
                 task.cancel()
             expected = self._carrying.expected()
-            if not self._carrying.over:
-                self._carrying.stop("it ended early")
             await self._clean([where for where in sorted(self._open) if self._of[where] not in expected])
 
+    async def _ended(self) -> None:
+        """What is told already is heard, evictions on their way are waited for, and what became of them is written."""
+        while not self._events.empty():
+            self._do(self._carrying.tell(self._events.get_nowait(), self._clock()))
+        if not self._carrying.over:
+            self._do(self._carrying.stop("it ended early"))
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._turns()
+                await self._write_down(again=True)
+        except (KubeError, ConfigError, TimeoutError) as error:
+            self._tell(f"note     what became of the last moves was not written down: {str(error)[:200]}")
+
     async def _turns(self) -> None:
-        self._do(self._carrying.start(self._clock()))
         while not self._carrying.over:
             due = self._carrying.due()
             try:
@@ -121,21 +158,35 @@ class CarryOut:
         task.add_done_callback(self._tasks.discard)
 
     async def _reserve(self, move: Move, namespace: str, name: str) -> None:
-        spec = reservation_spec(self._raws[move.uid], move, self._carrying.patience.time_to_live_s)
+        patience = self._carrying.patience
+        spec = reservation_spec(self._raws[move.uid], move, patience.time_to_live_s)
         where = ReservationName(namespace, name)
         try:
             async with asyncio.timeout(REQUEST_S):
                 await create(self._api, where, spec, labels={LABEL: self.run_name})
         except KubeRejected as error:
             self._open.discard((namespace, name))
-            hint = (
-                "; the cluster has no Reservations: apply k8s/base/reservations-crd.yaml" if error.status == 404 else ""
-            )
+            hint = NO_KIND if error.status == 404 else ""
             self._events.put_nowait(ReserveRefused(move.step, f"{str(error)[:200]}{hint}"))
         except (KubeError, TimeoutError):
             pass  # the watch shows it, or its time passes
 
+    async def _write_down(self, *, again: bool = False) -> None:
+        """The moves as they are now, unless that is written. Raises ``KubeError``, ``ConfigError``."""
+        async with self._writing:
+            told = self._carrying.departed()
+            if told != self._written if again else not told.keys() <= self._written.keys():
+                async with asyncio.timeout(REQUEST_S):
+                    await self._write(self._carrying.past(time.time()))
+                self._written = told
+
     async def _evict(self, move: Move, uid: str, name: str) -> None:
+        try:
+            await self._write_down()
+        except (KubeError, ConfigError, TimeoutError) as error:
+            why = f"the move cannot be written down: {str(error)[:200] or 'no answer'}"
+            self._events.put_nowait(EvictionAnswered(move.step, why, later=True))
+            return
         try:
             async with asyncio.timeout(REQUEST_S):
                 await self._api.evict(namespace=move.namespace, name=name, uid=uid)
@@ -146,7 +197,8 @@ class CarryOut:
             else:
                 answer = EvictionAnswered(move.step, str(error)[:200], later=error.status in BUSY)
         except (KubeError, TimeoutError) as error:
-            answer = EvictionAnswered(move.step, str(error)[:200] or "no answer: does a webhook hang?", later=True)
+            why = str(error)[:200] or "no answer: does a webhook hang?"
+            answer = EvictionAnswered(move.step, why, later=True, unsure=True)
         self._events.put_nowait(answer)
 
     async def _return(self, where: tuple[str, str]) -> None:
@@ -168,10 +220,14 @@ class CarryOut:
         while True:
             try:
                 found = await self._api.list(resource)
-                for item in found.items:
+                for number, item in enumerate(found.items, start=1):
                     take(item, False)
+                    if number % MOST_AT_A_TIME == 0:
+                        await asyncio.sleep(0)
                 if resource is RESERVATIONS:
                     self._missing({(item.metadata.namespace or "", item.metadata.name) for item in found.items})
+                else:
+                    self._left({item.metadata.uid for item in found.items})
                 async for event in self._api.watch(resource, resource_version=found.resource_version):
                     if isinstance(event, Upserted | DeletedObject):
                         take(event.object, isinstance(event, DeletedObject))
@@ -179,7 +235,8 @@ class CarryOut:
                 continue
             except KubeRejected as error:
                 if error.status in (401, 403, 404):
-                    self._tell(f"note     {resource.plural} cannot be watched: {error}")
+                    hint = NO_KIND if error.status == 404 and resource is RESERVATIONS else ""
+                    self._events.put_nowait(WatchLost(f"{resource.plural} cannot be watched: {error}{hint}"))
                     return
                 await asyncio.sleep(1.0)
             except KubeError:
@@ -189,6 +246,12 @@ class CarryOut:
         """Ours that a list does not show any more, and that were seen before."""
         for where in [where for where in self._open if where in self._uids and where not in there]:
             self._gone(where)
+
+    def _left(self, there: set[str]) -> None:
+        """Pods of moves that a list does not show any more."""
+        for pod in self._carrying.watched():
+            if pod.uid not in there:
+                self._events.put_nowait(pod)
 
     def _gone(self, where: tuple[str, str]) -> None:
         self._open.discard(where)
@@ -203,6 +266,7 @@ class CarryOut:
             self._gone(where)
             return
         self._uids[where] = item.metadata.uid
+        self._step_of[item.metadata.uid] = step
         pod = reserve_pod_from_api(item)
         if (terms := pod.reserves) is None:
             return
@@ -216,22 +280,28 @@ class CarryOut:
         meta = pod.metadata
         _, kind, name = owner_of(meta)
         reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")
-        took = (
-            next((self._of[where] for where, uid in self._uids.items() if uid == reservation), "")
-            if reservation
-            else ""
-        )
+        took = self._step_of.get(reservation, "") if reservation else ""
+        owner = f"{kind}/{name}" if name else ""
+        if not took and not self._carrying.concerns(meta.uid, meta.namespace or "", owner):
+            return
         self._events.put_nowait(
             PodWatched(
                 meta.uid,
                 meta.namespace or "",
                 meta.name,
-                f"{kind}/{name}" if name else "",
+                owner,
                 pod.spec.node_name or "",
                 took=took,
                 gone=deleted or meta.deletion_timestamp is not None,
+                ready=is_ready(pod),
             )
         )
+
+
+def is_ready(pod: KubePod) -> bool:
+    """Whether it serves, or has done what it was to do."""
+    conditions = pod.status.conditions or ()
+    return pod.status.phase == "Succeeded" or any(one.type == "Ready" and one.status == "True" for one in conditions)
 
 
 def reservation_spec(raw: SourcedPod, move: Move, time_to_live_s: int) -> dict[str, Any]:
@@ -245,7 +315,7 @@ def reservation_spec(raw: SourcedPod, move: Move, time_to_live_s: int) -> dict[s
         "template": {"metadata": meta, "spec": spec},
         "owners": [{"controller": {"kind": kind, "name": name}}],
         "nodes": {"names": [move.target]},
-        "priority": raw.spec.priority or 0,
+        "priority": min(max(raw.spec.priority or 0, LEAST_PRIORITY), MOST_PRIORITY),
         "allocateOnce": True,
         "ttlSeconds": time_to_live_s,
     }

@@ -6,10 +6,12 @@ The rules are ``shared/rebalance``; this file reads a cluster, prints the plan, 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import click
 
@@ -19,13 +21,14 @@ from services.cli.server.watching import output_option, tell
 from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.output_file import check_writable, whole_file
 from services.cli.terminal.until_signal import until_signal
-from shared.errors import ConfigError, KubeError
+from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.adapters.kube.api import KubeClient
     from shared.kube.standing_pods import SourcedPod
+    from shared.rebalance.history import PastMove
     from shared.rebalance.plan import MovePlan
     from shared.rebalance.planner import ClusterSituation, PlanRequest
 
@@ -35,7 +38,7 @@ APART = {
     frozenset(("load", "fragmentation")): "load spreads what fragmentation packs",
 }
 """Goals that exclude each other, and why."""
-LIFTED, EXTRA = ("PodsWithLocalStorage", "SystemCriticalPods"), ("PodsWithPVC", "PodsWithoutPDB")
+LIFTED, EXTRA = ("PodsWithLocalStorage", "SystemCriticalPods", "PodsOfOtherOwners"), ("PodsWithPVC", "PodsWithoutPDB")
 FILE = click.Path(path_type=Path)
 CAP = click.IntRange(min=0)
 
@@ -120,10 +123,10 @@ async def _live(
         _tell(found, output, picture, dry_run=dry_run)
         if dry_run or not found.moves:
             return 0
-        return await _carried(api, found, raws)
+        return await _carried(api, found, raws, asked.caps.per_hour)
 
 
-async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod]) -> int:
+async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
     """Move them. 0: every move was made, 1: some were not."""
     from services.cli.rebalance.carry import CarryOut
     from services.cli.rebalance.memory import remember
@@ -134,14 +137,13 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod])
     by_uid = {raw.metadata.uid: raw for raw in raws}
     owners = {uid: "/".join(owner_of(raw.metadata)[1:]) for uid, raw in by_uid.items()}
     carrying = Carrying(found.moves, owners, set(by_uid))
-    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True))
-    try:
-        await until_signal(out.run())
-    finally:
-        try:
-            await remember(api, carrying.past(time.time()))
-        except (KubeError, ConfigError) as error:
-            click.echo(f"conclave: the moves were not written down: {error}; a run soon may move them again", err=True)
+    run = uuid4().hex[:8]
+
+    async def write(moves: Sequence[PastMove]) -> None:
+        await remember(api, moves, run, per_hour)
+
+    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True), write, run)
+    await until_signal(out.run())
     for line in outcome_lines(carrying):
         click.echo(line, err=True)
     return int(any(one.state is not MoveState.DONE for one in carrying.underway))
@@ -171,6 +173,8 @@ def _asked(goals: tuple[str, ...], unit: str, limits: dict[str, Any]) -> PlanReq
         )
     if (given[0] == "unblock") is not bool(unit):
         raise ConfigError("--unit: goes with --goal unblock, and with it alone; give NAMESPACE/NAME of what waits")
+    if limits["min_gain"] is not None and not math.isfinite(limits["min_gain"]):
+        raise ConfigError(f"--min-gain: {limits['min_gain']} is no amount; give a number, or leave it out")
     return Question(
         GoalName(given[0]),
         unit,

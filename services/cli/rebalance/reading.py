@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from services.cli.explain.offline import read_cluster
+from services.cli.explain.offline import list_kind, read_cluster
 from shared.errors import ConfigError, KubeError, ObjectError
 from shared.kube.convert import pod_from_api
 from shared.kube.node_metrics import NodeMetric
+from shared.kube.reservations import reserve_pod_from_api
+from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.kube.standing_pods import STANDING_PODS, CapturedState, SourcedPod, StandingCluster
 from shared.model.pod import Pod
 from shared.ports import KubeApi
@@ -41,17 +43,34 @@ class MeasuringApi(KubeApi, Protocol):
 async def read_live(api: MeasuringApi) -> tuple[ClusterSituation, list[SourcedPod]]:
     """The cluster as the API server shows it now, and its pods as told. ``ConfigError``: it cannot be read."""
     state, raws, missing = await read_cluster(api, STANDING_PODS)
+    reserved, unknown = await _reserved(api, state)
+    missing += unknown
     used: dict[str, tuple[float, float]] = {}
     try:
         for one in await api.node_metrics():
             used[one.node] = (float(one.cpu_millis), float(one.memory_bytes))
     except KubeError as error:
         missing = [*missing, f"what nodes use: the metrics API does not tell ({str(error)[:120]})"]
-    return _situation(state, raws, used, missing), raws
+    return replace(_situation(state, raws, used, missing), reserved=reserved), raws
+
+
+async def _reserved(api: MeasuringApi, state: ClusterState) -> tuple[frozenset[str], list[str]]:
+    """Put the room that Reservations keep into the state; on which nodes it is, and what could not be read."""
+    found = await list_kind(api, RESERVATION_KIND, silent=True)
+    if isinstance(found, str):
+        return frozenset(), [found]
+    nodes = set[str]()
+    for item in found.items:
+        pod = reserve_pod_from_api(item)
+        if pod.node_name and not pod.finished:
+            state.observe(pod)
+            nodes.add(pod.node_name)
+    return frozenset(nodes), [f"Reservation {bad.namespace}/{bad.name} ({bad.error})" for bad in found.malformed]
 
 
 def read_file(file: Path) -> tuple[ClusterSituation, float]:
-    """A cluster from a file, and the moment that it is of (seconds since 1970, 0 where nobody says). ``ConfigError``:
+    """A cluster from a file, and the moment that it is of (seconds since 1970; of a dump the newest that it tells, 0
+    where it tells none). ``ConfigError``:
     what is wrong with it."""
     try:
         data = file.read_bytes()
@@ -68,7 +87,8 @@ def read_file(file: Path) -> tuple[ClusterSituation, float]:
         ) from None
     if not dump.nodes:
         raise ConfigError(f"--capture: {file}: nodes: there are none; give the cluster's nodes and pods")
-    return _situation(state, dump.pods or (), {}, ()), 0.0
+    stamps = [item.metadata.creation_timestamp or "" for item in (*dump.nodes, *(dump.pods or ()))]
+    return _situation(state, dump.pods or (), {}, ()), max(map(seconds_of, stamps))
 
 
 def _twin_file(data: bytes, file: Path) -> tuple[ClusterSituation, float]:
@@ -118,11 +138,3 @@ def _situation(
         except ObjectError as error:
             notes.append(f"left where it is: pod {raw.metadata.namespace}/{raw.metadata.name} ({error})")
     return ClusterSituation(state, tuple(residents), tuple(waiting), dict(used), tuple(notes))
-
-
-def moment(timestamp: str) -> float:
-    """RFC 3339 as seconds since 1970. ``ConfigError``: it is none."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        raise ConfigError(f"--now: {timestamp!r} is no time; write for instance 2026-11-29T05:00:00Z") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec import structs
 
 from shared.rebalance.carrying import (
     Carrying,
@@ -17,6 +18,7 @@ from shared.rebalance.carrying import (
     Reserve,
     ReserveRefused,
     RoomTold,
+    WatchLost,
 )
 from shared.rebalance.plan import Move
 
@@ -27,6 +29,11 @@ def move(name: str, batch: int = 1, source: str = "a", target: str = "b") -> Mov
 
 def carrying(*moves: Move) -> Carrying:
     return Carrying(moves, {m.uid: "ReplicaSet/web" for m in moves}, {m.uid for m in moves})
+
+
+def came(name: str, room: Move, *, ready: bool = False) -> PodWatched:
+    """A new pod of the owner has taken the move's room."""
+    return PodWatched(f"uid-{name}", "default", name, "ReplicaSet/web", room.target, took=room.step, ready=ready)
 
 
 def kinds(instructions: object) -> list[str]:
@@ -55,13 +62,39 @@ def test_a_move_is_reserved_then_evicted_then_seen_to_come_and_then_the_next_bat
     assert there.tell(RoomTold(first.step, "Available", "b"), 2.0) == [EvictMoved(first, first.uid, "one")]
     assert there.tell(EvictionAnswered(first.step), 3.0) == []
     assert not there.over
-    there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "b", took=first.step), 4.0)
-    assert there.tell(RoomTold(first.step, "Succeeded", "b", "", "new"), 5.0) == [Reserve(second)]
-    evicted(there, second)
+    there.tell(came("new", first), 4.0)
+    assert there.tell(RoomTold(first.step, "Succeeded", "b", "", "new"), 5.0) == []
+    assert there.tell(came("new", first, ready=True), 6.0) == [Reserve(second)]
+    evicted(there, second, 7.0)
     there.tell(RoomTold(second.step, "Succeeded", "b"), 9.0)
-    assert there.over
-    assert not there.stopped
-    assert [(past.uid, past.source) for past in there.past(9.0)] == [("uid-new", "a"), ("", "a")]
+    assert there.due() == 609.0
+    there.tell(came("newer", second, ready=True), 9.0)
+    assert (there.over, there.stopped) == (True, "")
+    assert [(past.uid, past.source, past.at_s) for past in there.past(1009.0)] == [
+        ("uid-new", "a", 1002.0), ("uid-newer", "a", 1007.0)
+    ]  # fmt: skip
+
+
+def test_a_replacement_that_is_not_ready_begins_no_further_batch_and_stops_the_whole() -> None:
+    there = carrying(move("one"), move("two", 2))
+    there.start(0.0)
+    evicted(there, move("one"))
+    there.tell(came("new", move("one")), 2.0)
+    there.tell(RoomTold("uid-one/1", "Succeeded", "b"), 3.0)
+    assert there.due() == 603.0
+    assert there.tick(603.0) == []
+    assert "new has come, and is not Ready within 600 s" in there.stopped
+    assert state_of(there, "uid-two/2") is MoveState.WAITING
+
+
+def test_a_replacement_that_leaves_before_it_is_ready_stops_the_whole() -> None:
+    there = carrying(move("one"), move("two", 2))
+    there.start(0.0)
+    evicted(there, move("one"))
+    there.tell(came("new", move("one")), 2.0)
+    there.tell(RoomTold("uid-one/1", "Succeeded", "b"), 3.0)
+    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "b", gone=True), 4.0) == []
+    assert "left again before it was Ready" in there.stopped
 
 
 @pytest.mark.parametrize(
@@ -113,13 +146,163 @@ def test_a_webhook_that_refuses_keeps_the_pod_and_gives_its_room_back() -> None:
     assert why_of(there, "uid-one/1") == "the eviction was refused: webhook says no"
 
 
-def test_an_eviction_without_an_answer_is_bounded() -> None:
-    """A webhook that hangs: the shell gives the request up; without even that the move's own time ends it."""
-    there = carrying(move("one"))
+def reserved() -> Carrying:
+    """One move that has asked for the eviction, at 1.0."""
+    there = carrying(move("one"), move("two", 2))
     there.start(0.0)
-    there.tell(RoomTold("uid-one/1", "Available", "b"), 1.0)
+    assert kinds(there.tell(RoomTold("uid-one/1", "Available", "b"), 1.0)) == ["EvictMoved"]
+    return there
+
+
+def test_an_eviction_without_an_answer_is_bounded_and_its_room_stays_kept() -> None:
+    """The shell gives requests up; without even that the move's own time ends it, as one that may have left."""
+    there = reserved()
+    assert there.due() == 73.0
+    assert there.tick(61.0) == []
+    assert there.expected() == {"uid-one/1"}
+    assert kinds(there.tick(73.0)) == ["Reserve"]
+    assert "may have left" in why_of(there, "uid-one/1")
+    assert there.expected() == {"uid-one/1"}
+    assert [past.source for past in there.past(73.0)] == ["a"]
+
+
+def test_no_try_is_begun_whose_answer_cannot_come_in_time() -> None:
+    there = reserved()
+    there.tell(EvictionAnswered("uid-one/1", "busy", later=True), 48.0)
     assert there.due() == 61.0
-    assert there.tick(61.0) == [GiveBack(move("one"))]
+    assert kinds(there.tick(50.0)) == []
+    assert GiveBack(move("one")) in there.tick(61.0)
+
+
+def test_a_request_that_may_be_carried_out_yet_keeps_its_room_until_it_is_certain() -> None:
+    there = reserved()
+    there.tell(EvictionAnswered("uid-one/1", "no answer", later=True, unsure=True), 55.0)
+    assert there.tick(61.0) == []
+    assert there.past(61.0)
+    gone = PodWatched("uid-one", "default", "one", "ReplicaSet/web", "a", gone=True)
+    assert there.tell(gone, 70.0) == []
+    assert state_of(there, "uid-one/1") is MoveState.LEAVING
+
+    there = reserved()
+    there.tell(EvictionAnswered("uid-one/1", "no answer", later=True, unsure=True), 55.0)
+    assert GiveBack(move("one")) in there.tick(85.0)
+    assert there.past(85.0) == ()
+
+
+def test_a_refusal_after_a_try_without_an_answer_waits_until_that_one_is_certain() -> None:
+    there = reserved()
+    there.tell(EvictionAnswered("uid-one/1", "no answer", later=True, unsure=True), 10.0)
+    assert kinds(there.tick(12.0)) == ["EvictMoved"]
+    assert there.tell(EvictionAnswered("uid-one/1", "webhook says no"), 13.0) == []
+    assert there.due() == 40.0
+    assert GiveBack(move("one")) in there.tick(40.0)
+    assert why_of(there, "uid-one/1") == "the eviction was refused: webhook says no"
+
+
+def test_stopped_with_an_eviction_on_its_way_waits_for_the_answer_and_keeps_the_room() -> None:
+    there = reserved()
+    assert there.stop("a person") == []
+    assert there.due() == 13.0
+    assert there.expected() == {"uid-one/1"}
+    assert there.tell(EvictionAnswered("uid-one/1"), 2.0) == []
+    assert there.over
+    assert there.expected() == {"uid-one/1"}
+    assert [past.source for past in there.past(2.0)] == ["a"]
+
+    there = reserved()
+    there.stop("a person")
+    assert there.tell(EvictionAnswered("uid-one/1", "the budget forbids it", later=True), 2.0) == [
+        GiveBack(move("one"))
+    ]
+    assert there.past(2.0) == ()
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Expired", ""])
+def test_room_that_ends_while_the_eviction_is_asked_is_judged_by_the_answer(phase: str) -> None:
+    room = RoomTold("uid-one/1", phase, message="its node is gone")
+    there = reserved()
+    assert there.tell(room, 2.0) == []
+    there.tell(EvictionAnswered("uid-one/1"), 3.0)
+    assert "has left, and the reservation ended: its node is gone" in there.stopped
+    assert len(there.past(3.0)) == 1
+
+    there = reserved()
+    there.tell(room, 2.0)
+    there.tell(EvictionAnswered("uid-one/1", "no"), 3.0)
+    assert why_of(there, "uid-one/1") == "the reservation ended: its node is gone"
+    assert there.past(3.0) == ()
+
+
+def test_a_replacement_that_comes_before_the_answer_has_come_for_its_pod() -> None:
+    there = reserved()
+    assert there.tell(came("new", move("one"), ready=True), 2.0) == []
+    assert there.tell(RoomTold("uid-one/1", "Succeeded", "b", "", "new"), 2.0) == []
+    assert there.tell(EvictionAnswered("uid-one/1"), 3.0) == [Reserve(move("two", 2))]
+    assert state_of(there, "uid-one/1") is MoveState.DONE
+
+
+def test_after_a_stop_nobody_of_the_batch_is_evicted_any_more() -> None:
+    one, two, three = move("one"), move("two"), move("three")
+    there = carrying(one, two, three)
+    there.start(0.0)
+    evicted(there, one)
+    there.tell(RoomTold(two.step, "Available", "b"), 1.0)
+    there.tell(EvictionAnswered(two.step, "busy", later=True), 1.0)
+    told = there.tell(RoomTold(one.step, "Failed", "b", "its node is gone"), 2.0)
+    assert {GiveBack(two).move.step, GiveBack(three).move.step} <= {item.move.step for item in told}
+    assert there.tell(RoomTold(three.step, "Available", "b"), 3.0) == []
+    assert there.over
+
+
+def test_moves_of_one_owner_exchange_their_rooms_where_a_replacement_takes_the_other_one() -> None:
+    one, two = move("one"), move("two", target="c")
+    there = carrying(one, two)
+    there.start(0.0)
+    evicted(there, one)
+    there.tell(RoomTold(two.step, "Available", "c"), 1.0)
+    there.tell(EvictionAnswered(two.step, "busy", later=True), 1.5)
+    there.tell(came("new", two, ready=True), 2.0)
+    assert there.tell(RoomTold(two.step, "Succeeded", "c", "", "new"), 2.0) == []
+    assert state_of(there, one.step) is MoveState.DONE
+    assert kinds(there.tick(3.5)) == ["EvictMoved"]
+    there.tell(EvictionAnswered(two.step), 4.0)
+    assert there.expected() == {one.step}, "its room is the one that the other had"
+    there.tell(came("newer", one, ready=True), 5.0)
+    there.tell(RoomTold(one.step, "Succeeded", "b"), 5.0)
+    assert there.over
+    assert not there.stopped
+    assert [(past.uid, past.target) for past in there.past(5.0)] == [("uid-new", "c"), ("uid-newer", "b")]
+
+
+def test_a_pod_that_its_owner_makes_besides_is_not_taken_for_the_replacement() -> None:
+    one = move("one")
+    there = carrying(one)
+    there.start(0.0)
+    evicted(there, one)
+    assert there.tell(PodWatched("uid-more", "default", "more", "ReplicaSet/web", "c"), 2.0) == []
+    there.tell(came("new", one, ready=True), 3.0)
+    there.tell(RoomTold(one.step, "Succeeded", "b"), 3.0)
+    assert state_of(there, one.step) is MoveState.DONE
+    assert not there.stopped
+
+
+def test_a_move_that_fails_takes_those_with_it_that_win_nothing_without_it() -> None:
+    first, second, other = (
+        structs.replace(move(n, b), group=g) for n, b, g in (("a", 1, "x"), ("b", 2, "x"), ("c", 2, "y"))
+    )
+    there = carrying(first, second, other)
+    there.start(0.0)
+    assert there.tell(ReserveRefused(first.step, "no"), 1.0) == [Reserve(other)]
+    assert state_of(there, second.step) is MoveState.FAILED
+    assert "without it nothing is won" in why_of(there, second.step)
+
+
+def test_without_the_watch_nobody_is_evicted() -> None:
+    there = carrying(move("one"), move("two", 2))
+    there.start(0.0)
+    assert there.tell(WatchLost("pods cannot be watched"), 1.0) == [GiveBack(move("one"))]
+    assert there.over
+    assert there.stopped == "pods cannot be watched"
 
 
 def test_a_replacement_that_never_comes_stops_the_whole_and_is_named() -> None:
@@ -138,7 +321,9 @@ def test_a_replacement_that_is_bound_elsewhere_stops_the_whole_and_is_named() ->
     evicted(there, move("one"))
     other = PodWatched("uid-x", "default", "x", "ReplicaSet/other", "c")
     assert there.tell(other, 2.0) == []
-    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "c"), 3.0) == [GiveBack(move("one"))]
+    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "c"), 3.0) == []
+    assert there.due() == 23.0, "it may be another one that the owner made"
+    assert there.tick(23.0) == [GiveBack(move("one"))]
     assert "was bound to c, not to b" in there.stopped
     assert there.over
 
@@ -167,7 +352,7 @@ def test_a_move_over_a_third_node_goes_on_with_the_replacement() -> None:
     there = carrying(first, second)
     there.start(0.0)
     evicted(there, first)
-    there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "free", took=first.step), 2.0)
+    there.tell(came("new", first, ready=True), 2.0)
     assert there.tell(RoomTold(first.step, "Succeeded", "free"), 3.0) == [Reserve(second)]
     assert there.tell(RoomTold(first.step, "Succeeded", "free"), 3.5) == []
     assert there.tell(RoomTold(second.step, "Available", "b"), 4.0) == [EvictMoved(second, "uid-new", "new")]
@@ -198,15 +383,14 @@ def any_event(rng: random.Random, moves: list[Move]) -> CarryingEvent:
     one = rng.choice(moves)
     new = f"uid-new-{rng.randrange(8)}"
     node, took = rng.choice(["", "b", "c"]), rng.choice(["", one.step])
-    return rng.choice(
-        [
-            RoomTold(one.step, rng.choice(["Pending", "Available", "Succeeded", "Failed", "Expired", ""]), node),
-            ReserveRefused(one.step, "no"),
-            EvictionAnswered(one.step, rng.choice(["", "no"]), rng.random() < 0.5),
-            PodWatched(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=rng.random() < 0.5),
-            PodWatched(new, "default", new, "ReplicaSet/web", node, took),
-        ]
-    )
+    events: list[CarryingEvent] = [
+        RoomTold(one.step, rng.choice(["Pending", "Available", "Succeeded", "Failed", "Expired", ""]), node),
+        ReserveRefused(one.step, "no"),
+        EvictionAnswered(one.step, rng.choice(["", "no"]), rng.random() < 0.5, rng.random() < 0.3),
+        PodWatched(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=rng.random() < 0.5),
+        PodWatched(new, "default", new, "ReplicaSet/web", node, took, ready=rng.random() < 0.5),
+    ]
+    return rng.choice(events)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -215,7 +399,7 @@ def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_
     moves = [move(f"p{i}", i // 3 + 1) for i in range(6)] + [move("p0", 3, "b", "c")]
     there, now = carrying(*moves), 0.0
     told = list(there.start(now))
-    asked, kept, back, ended = set[str](), set[str](), set[str](), set[str]()
+    asked, kept, back, ended, asking = set[str](), set[str](), set[str](), set[str](), set[str]()
     while not there.over:
         for one in told:
             if isinstance(one, Reserve):
@@ -225,6 +409,7 @@ def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_
                 assert one.move.step in kept, "who is evicted has room"
             else:
                 back.add(one.move.step)
+                assert one.move.step not in asking, "no room is given back while an eviction may be on its way"
         now += rng.random() * 5.0
         event = any_event(rng, moves)
         if isinstance(event, RoomTold) and event.step in asked:
@@ -234,7 +419,14 @@ def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_
                 ended.add(event.step)
         if isinstance(event, ReserveRefused):
             ended.add(event.step)
+        asking = {
+            one.room.step
+            for one in there.underway
+            if one.asked and one.state is MoveState.RESERVED and one.move.step != getattr(event, "step", "")
+        }
         told = [*there.tell(event, now), *there.tick(now)]
+        if rng.random() < 0.02:
+            told += there.stop("a person")
     back |= {one.move.step for one in told if isinstance(one, GiveBack)}
-    for one in there.underway:
-        assert one.move.step in back | ended or one.move.step not in asked, "no reservation is left"
+    for end in there.underway:
+        assert end.move.step in back | ended | there.expected() or end.move.step not in asked, "no reservation is left"

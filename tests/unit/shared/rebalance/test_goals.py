@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from shared.rebalance.history import MoveHistory, PastMove
@@ -171,3 +173,18 @@ def test_a_budget_that_never_allows_holds_its_pods() -> None:
     found = planned(there, GoalName.LOAD)
     assert found.moves == ()
     assert found.protected == {"PodDisruptionBudget": 6}
+
+
+def test_a_least_gain_of_nothing_has_an_end() -> None:
+    """A gain of rounding size is none."""
+    there = world([make_node(name) for name in "abc"], [owned(f"p{i}", "abca"[i]) for i in range(4)])
+    found = planned(there, GoalName.LATENCY, caps=Caps(min_gain=0.0))
+    assert found.moves == ()
+    assert found.stopped.startswith("no further move")
+
+
+def test_a_node_with_room_that_is_kept_for_others_is_not_emptied() -> None:
+    there = world([make_node(name) for name in "ab"], [owned("a-1", "a"), owned("b-1", "b")])
+    assert planned(there, GoalName.EMPTY_NODES).freed
+    kept = dataclasses.replace(there, reserved=frozenset("ab"))
+    assert planned(kept, GoalName.EMPTY_NODES).moves == ()

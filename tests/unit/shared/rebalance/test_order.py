@@ -11,10 +11,11 @@ from shared.model.cluster_objects import DisruptionBudget
 from shared.rebalance.components import components
 from shared.rebalance.limits import Caps
 from shared.rebalance.order import MoveOrdering, OrderedMoves
-from shared.rebalance.planner import ClusterSituation
+from shared.rebalance.planner import ClusterSituation, in_order
+from shared.rebalance.protections import CoveringBudgets
 from shared.rebalance.search import Wish
 from shared.rebalance.trial import ClusterTrial
-from tests.builders import NodeBuilder, make_node
+from tests.builders import NodeBuilder, PodBuilder, make_node
 from tests.unit.shared.rebalance.worlds import budget, owned, world
 
 FREE = Caps(at_once=0, workload_part=1.0)
@@ -28,8 +29,7 @@ def ordered(
     wishes = [
         Wish(by_name[name], row_of[by_name[name].pod.node_name], row_of[target], 1.0) for name, target in moves.items()
     ]
-    copies = Counter(one.workload for one in there.residents)
-    found = MoveOrdering(trial, budgets, caps, copies).run(wishes)
+    found = MoveOrdering(trial, CoveringBudgets(budgets), caps, there.residents).run(wishes)
     trial.undo(0)
     return found
 
@@ -157,3 +157,46 @@ def test_components_come_after_what_they_need() -> None:
     assert components({0: [1], 1: [2], 2: [1, 3], 3: []}) == [[3], [1, 2], [0]]
     assert components({}) == []
     assert components({0: [0]}) == [[0]]
+
+
+def beside(name: str, node: str, app: str) -> PodBuilder:
+    """A pod that must stand where one of the app does."""
+    found = owned(name, node)
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    found.json["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return found
+
+
+def hosts(*given: str) -> list[NodeBuilder]:
+    return [make_node(name).label(**{"kubernetes.io/hostname": name}) for name in given]
+
+
+def test_who_must_stand_beside_another_follows_it_in_a_later_batch() -> None:
+    """Room that is kept has no labels: nobody finds the other by it."""
+    there = world(hosts("a", "b"), [owned("cache", "a", owner="cache"), beside("web", "a", "cache")])
+    assert names(ordered(there, {"cache": "b", "web": "b"})) == [{"cache"}, {"web"}]
+
+
+def test_nobody_leaves_a_pod_that_stays_and_must_have_it_beside_it() -> None:
+    there = world(hosts("a", "b"), [owned("cache", "a", owner="cache"), beside("web", "a", "cache")])
+    found = ordered(there, {"cache": "b"})
+    assert not found.batches
+    assert found.left[0][1] == "default/web stays, and must have it beside it"
+    twice = world(
+        hosts("a", "b"), [*(owned(f"cache-{i}", "a", owner="cache") for i in range(2)), beside("web", "a", "cache")]
+    )
+    assert names(ordered(twice, {"cache-0": "b"})) == [{"cache-0"}], "another one stands beside it"
+
+
+def test_of_a_node_that_cannot_be_emptied_nobody_moves() -> None:
+    """Both leave ``a`` for its sake; where one of them finds no room, the other wins nothing."""
+    wishes = dict.fromkeys(("one", "two"), "b")
+    crowd = world(full("a", "b"), [owned("one", "a", "2"), owned("two", "a", "2")])
+    trial, row_of = ClusterTrial(crowd.state), crowd.state.table.row_of
+    asked = [Wish(one, row_of["a"], row_of[wishes[one.pod.name]], 1.0, "a") for one in crowd.residents]
+    kept = owned("more", "b", "1").pod()
+    crowd.state.observe(kept)
+    result = in_order(trial, CoveringBudgets(()), FREE, crowd.residents, asked)
+    assert not result.batches
+    assert len(result.left) == 2
+    assert any("without it nothing is won" in why for _, why in result.left)

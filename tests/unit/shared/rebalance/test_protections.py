@@ -9,7 +9,7 @@ import pytest
 
 from shared.kube.standing_pods import SourcedPod
 from shared.rebalance.history import MoveHistory
-from shared.rebalance.protections import Protections, protected
+from shared.rebalance.protections import CoveringBudgets, Protections, protected
 from shared.rebalance.residents import resident_from_api
 from tests.builders import PodBuilder
 from tests.unit.shared.rebalance.worlds import NOW, budget, owned
@@ -17,7 +17,23 @@ from tests.unit.shared.rebalance.worlds import NOW, budget, owned
 
 def reason(pod: PodBuilder, rules: Protections | None = None, *, budgets: Any = ()) -> str:
     one = resident_from_api(msgspec.convert(pod.json, SourcedPod))
-    return protected([one], budgets, rules or Protections(), MoveHistory(), NOW).get(one.uid, "")
+    return protected([one], CoveringBudgets(budgets), rules or Protections(), MoveHistory(), NOW).get(one.uid, "")
+
+
+def test_a_workload_of_which_as_many_are_not_ready_as_move_at_once_stays() -> None:
+    pods = [owned(f"w-{number}", "a") for number in range(8)]
+    for pod in pods[:2]:
+        pod.json["status"] = {"conditions": [{"type": "Ready", "status": "False"}]}
+    found = [resident_from_api(msgspec.convert(pod.json, SourcedPod)) for pod in pods]
+    stay = protected(found, CoveringBudgets(()), Protections(), MoveHistory(), NOW, 0.25)
+    assert set(stay.values()) == {"not Ready: 2 of its workload's 8 pods are not"}
+    assert protected(found[1:], CoveringBudgets(()), Protections(), MoveHistory(), NOW, 0.3) == {}
+
+
+def test_pods_of_owners_that_may_make_no_replacement_stay_unless_somebody_lifts_that() -> None:
+    job = kind("Job")
+    assert reason(job).startswith("PodsOfOtherOwners: a Job")
+    assert reason(job, Protections(lifted=("PodsOfOtherOwners",))) == ""
 
 
 def changed(**spec: Any) -> PodBuilder:

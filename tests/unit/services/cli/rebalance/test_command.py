@@ -52,6 +52,24 @@ def test_a_plan_says_who_goes_where_what_it_wins_whom_it_disturbs_and_why_now(
     assert "default/c-1" in "".join(ET.parse(drawn).getroot().itertext())
 
 
+def test_a_dump_is_planned_over_as_of_the_newest_time_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pods of a real cluster say when they were made; no age is asked for unless somebody asks."""
+    whole, file = cluster(), tmp_path / "cluster.json"
+    for pod in whole["pods"]:
+        pod["metadata"]["creationTimestamp"] = "2026-11-29T01:00:00Z"
+    whole["nodes"][0]["metadata"]["creationTimestamp"] = "2026-11-29T02:00:00Z"
+    file.write_text(json.dumps(whole))
+    for age, moves in (("0s", 1), ("30m", 1), ("2h", 0)):
+        assert dry(file, "--goal", "empty-nodes", "--min-pod-age", age, "-o", "json") == 0
+        assert len(json.loads(capsys.readouterr().out)["moves"]) == moves
+
+
+@pytest.mark.parametrize("gain", ["nan", "inf", "-1"])
+def test_a_gain_that_is_no_amount_is_refused(capture: Path, gain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry(capture, "--goal", "load", "--min-gain", gain) == 2
+    assert "--min-gain" in capsys.readouterr().err
+
+
 def test_json_is_the_plan_for_programs(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dry(capture, "--goal", "empty-nodes", "-o", "json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -103,9 +121,9 @@ def test_what_cannot_be_asked_gets_one_line(
         (b"{", "give a file of 'conclave twin capture'"),
         (b"{}", "nodes: there are none"),
         (b"\x1f\x8b nothing", "give a file of 'conclave twin capture'"),
-        (gzip.compress(b"{}")[:-9], "it is cut"),
+        (gzip.compress(b"{}", mtime=0)[:-9], "it is cut"),
         (
-            gzip.compress(b'{"schema": 7, "started_at": "", "length_s": 0, "nodes": [], "pods": []}'),
+            gzip.compress(b'{"schema": 7, "started_at": "", "length_s": 0, "nodes": [], "pods": []}', mtime=0),
             "schema 7 is not 1",
         ),
     ],
