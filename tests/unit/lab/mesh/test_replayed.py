@@ -19,6 +19,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.objects import KubeNode, KubePod
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
+from shared.policy.weights import shipped_bytes
 from shared.wire.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from tests.builders import make_node, make_pod
 
@@ -269,3 +270,71 @@ def test_pods_of_the_snapshot_that_stand_are_counted() -> None:
     assert set(found.placed) | set(found.waiting) == {
         f"default/{raw['metadata']['name']}" for raw in scene.pods if "nodeName" not in raw["spec"]
     }
+
+
+def test_what_a_canary_decided_is_counted_and_not_compared() -> None:
+    scene = Scene("kube-default", before=8, after=0)
+    for one in scene.decisions[:3]:
+        one["policy"] = "lb@1"
+    pointer = {
+        "active": {"name": "kube-default", "version": 1}, "candidate": {"name": "lb", "version": 1}, "number": 4,
+        "stage": "canary", "percent": 40, "reason": "payroll got slow", "by": "ann@acme.corp",
+    }  # fmt: skip
+    snapshot, _ = scene.snapshot(pointer=pointer)
+    found = replay(snapshot, _by("kube-default"), again=8)
+    assert (found.of_others, len(found.compared)) == (3, 5)
+    assert not {"payroll", "ann@acme"} & set(gzip.decompress(scene.file).decode().replace('"', " ").split())
+    assert "payroll" not in gzip.decompress(scene.file).decode()
+
+
+def test_decisions_about_pods_that_are_gone_are_counted() -> None:
+    scene = Scene("kube-default", before=8, after=0)
+    del scene.pods[:3]
+    snapshot, _ = scene.snapshot()
+    found = replay(snapshot, _by("kube-default"), again=8)
+    assert (found.gone, len(found.compared)) == (3, 5)
+
+
+def test_where_hidden_names_decide_ties_it_is_said() -> None:
+    scene = Scene("best-fit", before=2, after=0)
+    for hashed in (True, False):
+        snapshot, _ = scene.snapshot(hashed=hashed)
+        told = replay(snapshot, _by("best-fit"), again=2).told
+        assert any("take the snapshot with --names" in line for line in told) is hashed
+    snapshot, _ = scene.snapshot(agents=[{"node": ""}] * 3)
+    assert any("which of several agents" in line for line in replay(snapshot, _by("lb")).told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"dispatch": "nonsense"}, "dispatch"), ({"batch_units": "x"}, "batch_units"), ({"batch_units": 0}, "batch_units"),
+     ({"workload_speed": -5}, "workload_speed")],
+)  # fmt: skip
+def test_settings_of_another_kind_are_one_line(settings: Json, why: str) -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot(settings=settings)
+    with pytest.raises(ConfigError, match=why):
+        replay(snapshot, _by("kube-default"))
+
+
+def test_a_setting_that_does_not_decide_is_not_taken_from_a_file() -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot()
+    assert snapshot.mesh is not None
+    snapshot.mesh.settings["power_curves"] = "/nowhere"
+    assert not replay(snapshot, _by("kube-default")).waiting
+
+
+def test_changes_that_contradict_each_other_are_refused_and_the_same_twice_is_once() -> None:
+    snapshot, names = Scene("kube-default", before=2, after=1).snapshot()
+    node = names["machine-3"]
+    with pytest.raises(ConfigError, match=f"--cordon, --uncordon: both name {node}"):
+        replay(snapshot, _by("kube-default"), changes=Changes(cordoned=[node], uncordoned=[node]))
+    assert replay(snapshot, _by("kube-default"), changes=Changes(removed=[node, node])).placed
+
+
+def test_weights_are_of_the_policy_that_decides() -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot()
+    data = shipped_bytes("ee")
+    with pytest.raises(ConfigError, match="--weights: are of ee, not of lb"):
+        deciding(snapshot, "lb", data)
+    with pytest.raises(ConfigError, match="--weights: the snapshot's policy kube-default has none; say --policy ee"):
+        deciding(snapshot, "", data)
