@@ -87,7 +87,8 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class DecisionAgain:
-    """One recorded decision beside the replay's. ``tied``: both nodes have the same score now."""
+    """One recorded decision beside the replay's. ``tied``: both nodes have the same score now; of a node
+    that is not among those remembered now, the recorded one counts."""
 
     pod: str
     recorded: str
@@ -268,7 +269,8 @@ def _node_of(world: MeshWorld, uid: str) -> str:
 def _compared(world: MeshWorld, recorded: DecisionSeen, uid: str) -> DecisionAgain:
     node, now = _node_of(world, uid), world.core.state.recent.of(uid)
     scores = {one.node: one.score for one in now.considered} if now is not None else {}
-    tied = node in scores and scores[node] == scores.get(recorded.node)
+    was = next((one.score for one in recorded.considered if one.node == recorded.node), None)
+    tied = node in scores and scores[node] == scores.get(recorded.node, was)
     return DecisionAgain(f"{recorded.namespace}/{recorded.name}", recorded.node, node, tied)
 
 
