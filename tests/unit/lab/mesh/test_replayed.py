@@ -361,3 +361,12 @@ def test_the_pages_example_is_what_the_commands_say(tmp_path: Path) -> None:
         assert told.exception is None
         shown = page.partition(f"shop.snap {flags}\n")[2].partition("\n$ ")[0].partition("\n```")[0].splitlines()
         assert set(shown) - {"..."} <= set(told.output.splitlines())
+
+
+def test_a_change_beside_explain_is_refused_for_it_would_be_ignored(tmp_path: Path) -> None:
+    scene = Scene("kube-default", before=1, after=0)
+    scene.snapshot()
+    file = tmp_path / "shop.snap"
+    file.write_bytes(scene.file)
+    told = CliRunner().invoke(command, [str(file), "--explain", "a/b", "--cordon", "nosuch", "--add", "zzz=9999"])
+    assert str(told.exception) == "--cordon, --add: --explain tells of the file as it is; leave one of them out"
