@@ -464,7 +464,7 @@ class Pseudonyms:
         """What stands in a list, or under a key that is no field."""
         if isinstance(value, str):
             self._text(container, field, value, place)
-        elif isinstance(value, dict) and not value.keys() <= known_fields() | DROPPED:
+        elif isinstance(value, dict) and not value.keys() <= known_fields():
             self._unknown(container, place, value)
         else:
             self._walk(value)
@@ -563,7 +563,7 @@ def known_fields() -> frozenset[str]:
                 waiting += [one.type for one in fields]
         else:
             waiting += get_args(of)
-    return frozenset(found | {"withinQueue", "halfLifeSeconds"} | FACTS)
+    return frozenset(found | {"withinQueue", "halfLifeSeconds"} | FACTS | DROPPED)
 
 
 def _known(field: str, text: str) -> bool:
