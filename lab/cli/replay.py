@@ -66,6 +66,12 @@ def replay(
     """
     snapshot = read_snapshot(file)
     if explain:
+        flags = {
+            "--again": again, "--policy": policy, "--weights": weights, "--cordon": cordon, "--uncordon": uncordon,
+            "--remove": remove, "--add": add, "--priority": priority, "--agents": agents, "--seed": seed is not None,
+        }  # fmt: skip
+        if given_too := [flag for flag, value in flags.items() if value]:
+            raise ConfigError(f"{', '.join(given_too)}: --explain tells of the file as it is; leave one of them out")
         answer = asyncio.run(_explained(snapshot, explain))
         if answer is None:
             click.echo(f"conclave: {file} has no {explain}; names in it are {snapshot.names}", err=True)
@@ -183,7 +189,7 @@ def _document(found: Replayed, policy: str) -> dict[str, Any]:
     ]
     return {
         "policy": policy, "placed": found.placed, "waiting": found.waiting, "evicted": found.evicted,
-        "compared": compared, "missing": found.told,
+        "compared": compared, "of_others": found.of_others, "gone": found.gone, "missing": found.told,
     }  # fmt: skip
 
 
@@ -194,8 +200,14 @@ def _lines(snapshot: Snapshot, found: Replayed, policy: str) -> list[str]:
         f"{len(snapshot.input.nodes or ())} nodes, {len(snapshot.input.pods or ())} pods, "
         + ("no mesh was asked" if mesh is None else f"{len(mesh.decisions)} decisions remembered")
         + f"; decided by {policy}",
-        *(f"not looked at: {line}" for line in found.told),
+        *(f"note: {line}" for line in found.told),
     ]
+    if found.of_others:
+        lines.append(f"{found.of_others} decisions of other policies (a canary, a fallback) are not made again")
+    if found.gone:
+        lines.append(
+            f"{found.gone} decisions are of pods that are gone since, or elsewhere; what those took is free below"
+        )
     if found.compared:
         same, tied = sum(one.same for one in found.compared), sum(one.tied and not one.same for one in found.compared)
         others = [one for one in found.compared if not (one.same or one.tied)]
@@ -232,6 +244,7 @@ def _differences(
     lines = (
         ["the snapshot's own policy cannot be had; both are decided by the one that is given"] if same_policy else []
     )
+    lines += [f"note: {line}" for line in after.told]
     lines.append(
         f"placed {len(before.placed)} -> {len(after.placed)}, waiting {len(before.waiting)} -> {len(after.waiting)}, "
         f"evicted {len(before.evicted)} -> {len(after.evicted)}; {len(moved)} pods otherwise"

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from lab.mesh.world import Agents, MeshWorld
@@ -34,11 +35,12 @@ from shared.kube.scheduling_kinds import JOBS
 from shared.model.cluster_events import ClusterEvent, NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.policy.frag.policy import GpuPolicy
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy, make_policy, ref_of, reference
 from shared.policy.weights import decode, digest, policy_of, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
-from shared.wire.snapshot import KINDS, DecisionSeen, MeshFacts, Snapshot
+from shared.wire.snapshot import DECIDING, KINDS, DecisionSeen, MeshFacts, Snapshot
 
 HOSTNAME = "kubernetes.io/hostname"
 REST_S = 20.0
@@ -69,13 +71,24 @@ class Changes:
     added: Sequence[tuple[str, int]] = ()
     priorities: Mapping[str, int] = field(default_factory=dict)
 
+    def check(self) -> None:
+        """Raises ``ConfigError`` for two changes of one node that cannot both be."""
+        asked = {
+            "--cordon": set(self.cordoned), "--uncordon": set(self.uncordoned), "--remove": set(self.removed),
+            "--add": {name for name, _ in self.added},
+        }  # fmt: skip
+        for one, other in (("--cordon", "--uncordon"), ("--remove", "--cordon"), ("--remove", "--uncordon")):
+            if both := asked[one] & asked[other]:
+                raise ConfigError(f"{one}, {other}: both name {min(both)}; leave one of them out")
+
     def __bool__(self) -> bool:
         return bool(self.cordoned or self.uncordoned or self.removed or self.added or self.priorities)
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionAgain:
-    """One recorded decision beside the replay's. ``tied``: both nodes got the same score."""
+    """One recorded decision beside the replay's. ``tied``: both nodes have the same score now; of a node
+    that is not among those remembered now, the recorded one counts."""
 
     pod: str
     recorded: str
@@ -96,17 +109,28 @@ class Replayed:
     waiting: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
     compared: list[DecisionAgain] = field(default_factory=list)
+    of_others: int = 0
+    """Decisions that are not made again, for another policy than the active one made them: a canary's, a fallback's."""
+    gone: int = 0
+    """Likewise of pods that are gone since, or elsewhere; what they took is free for the decisions that are."""
     told: list[str] = field(default_factory=list)
 
 
 def deciding(snapshot: Snapshot, given: str, weights: bytes | None) -> DecidingPolicy:
     """By the policy ``given`` (a name), or of these ``weights``, else by the snapshot's. Raises ``ConfigError``."""
     if weights is not None and given:
+        if (name := policy_of(weights, "--weights")) != given:
+            raise ConfigError(f"--weights: are of {name}, not of {given}; say --policy {name}, or give its file")
         return _of_bytes(weights, "")
     if given:
         return DecidingPolicy(partial(make_policy, given), ref_of(given))
     mesh = snapshot.mesh or MeshFacts()
     active = mesh.pointer.active if mesh.pointer is not None else None
+    if weights is not None and (active is None or not active.sha256):
+        raise ConfigError(
+            f"--weights: the snapshot's policy {active.title if active is not None else mesh.policy or 'kube-default'} "
+            f"has none; say --policy {policy_of(weights, '--weights')} too"
+        )
     if active is None:
         name = mesh.policy or "kube-default"
         return DecidingPolicy(partial(make_policy, name), ref_of(name))
@@ -144,7 +168,10 @@ def replay(
     cluster = _Cluster(snapshot, changes)
     mesh = snapshot.mesh or MeshFacts()
     settings, start = _settings(mesh)
-    decisions = cluster.take_back(mesh.decisions[-again:] if again else [])
+    last = mesh.decisions[-again:] if again else []
+    active = mesh.pointer.active.title if mesh.pointer is not None else ""
+    own = [one for one in last if not active or one.policy == active]
+    decisions = cluster.take_back(own)
     later = {pod.uid for pods in decisions for _, pod in pods}
     waiting = [uid for uid in cluster.in_order(mesh.queue) if uid not in later]
     events = [*cluster.events(), *(PodUpserted(pod) for pod in cluster.pods.values() if pod.node_name)]
@@ -158,7 +185,9 @@ def replay(
     if told:
         world.tell(NodesMeasured(tuple(told)))
         world.rest()
-    found = Replayed(told=cluster.told)
+    found = Replayed(told=[*cluster.told, *_limits(snapshot, by, world, again=bool(again))])
+    found.of_others = len(last) - len(own)
+    found.gone = len(own) - sum(map(len, decisions))
     for pods in decisions:
         world.add([pod for _, pod in pods])
         world.rest()
@@ -188,14 +217,30 @@ def replay(
     return found
 
 
+def _limits(snapshot: Snapshot, by: DecidingPolicy, world: MeshWorld, *, again: bool) -> list[str]:
+    """What may come out otherwise here for other reasons than the version's."""
+    lines = []
+    if snapshot.names == "hashed" and isinstance(by.make(), GpuPolicy):
+        lines.append(
+            f"{by.ref.name} orders equal nodes by their names, which are hidden: decisions may come out on others; "
+            "take the snapshot with --names to compare them"
+        )
+    if len(world.agents) > 1 and not all(one.node for one in (snapshot.mesh or MeshFacts()).agents):
+        lines.append(
+            "which of several agents had which nodes is not in the file: equal nodes of two agents may change places"
+        )
+    if again and not (snapshot.mesh is not None and snapshot.mesh.decisions):
+        lines.append("--again: the file has no decisions; take it of a mesh, without --no-mesh")
+    return lines
+
+
 def _settings(mesh: MeshFacts) -> tuple[CoreSettings, CoordinatorSettings]:
-    """Those of the leader. ``ConfigError``: this version, or what is installed here, does not take them."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in mesh.settings.items()}
-    values.pop("policy", None)
+    """Those of the leader that decide. ``ConfigError``: this version, or what is installed here, does not take them."""
+    values = {name: value for name, value in mesh.settings.items() if name in DECIDING and name != "policy"}
     try:
-        start = CoordinatorSettings(**values)  # type: ignore[arg-type]  # checked by the class itself
+        start = msgspec.convert(values, CoordinatorSettings)
         return start.core(), start
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"the snapshot's settings: {error}; install what they name, or use its version") from None
 
 
@@ -223,8 +268,9 @@ def _node_of(world: MeshWorld, uid: str) -> str:
 
 def _compared(world: MeshWorld, recorded: DecisionSeen, uid: str) -> DecisionAgain:
     node, now = _node_of(world, uid), world.core.state.recent.of(uid)
+    scores = {one.node: one.score for one in now.considered} if now is not None else {}
     was = next((one.score for one in recorded.considered if one.node == recorded.node), None)
-    tied = now is not None and any(one.score == was for one in now.considered if one.node == node)
+    tied = node in scores and scores[node] == scores.get(recorded.node, was)
     return DecisionAgain(f"{recorded.namespace}/{recorded.name}", recorded.node, node, tied)
 
 
@@ -242,6 +288,7 @@ class _Cluster:
     def __init__(self, snapshot: Snapshot, changes: Changes) -> None:
         self._snapshot = snapshot
         self.told: list[str] = list(snapshot.missing)
+        changes.check()
         raw = {node.metadata.name: node for node in snapshot.input.nodes or ()}
         for flag, names in (
             ("--cordon", changes.cordoned), ("--uncordon", changes.uncordoned), ("--remove", changes.removed),
@@ -254,7 +301,7 @@ class _Cluster:
             raw[name] = _cordoned(raw[name], closed=name in changes.cordoned)
         for name, count in changes.added:
             raw |= {copy.metadata.name: copy for copy in _copies(raw[name], count, raw)}
-        for name in changes.removed:
+        for name in set(changes.removed):
             del raw[name]
         self._images = {name: node_images(node) for name, node in raw.items()}
         self.nodes: list[Node] = [node_from_api(node) for node in raw.values()]

@@ -30,7 +30,7 @@ def unpacked(data: bytes, name: str, *, writer: str, again: str) -> bytes:
             raise ConfigError(f"{name}: the file is damaged ({error}); {again}") from None
         raise ConfigError(f"{name}: no gzip file; give a file of '{writer}'") from None
     if unpacker.unconsumed_tail:
-        raise ConfigError(f"{name}: unpacks to more than {MAX_BYTES} bytes; capture a shorter stretch")
+        raise ConfigError(f"{name}: unpacks to more than {MAX_BYTES} bytes; record less at a time")
     if not unpacker.eof:
         raise ConfigError(f"{name}: the file is cut; {again}")
     return text

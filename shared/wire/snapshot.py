@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from shared.errors import ConfigError
 from shared.kube.cluster_objects import ClusterObjects
+from shared.kube.katalyst import CustomNodeResource
 from shared.kube.node_topology import NodeResourceTopology
 from shared.kube.pod_groups import Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.queues import QueueObject
@@ -36,12 +37,22 @@ FIELDS: Mapping[str, str] = {
     "persistentvolumeclaims": "persistentVolumeClaims", "persistentvolumes": "persistentVolumes",
     "storageclasses": "storageClasses", "csinodes": "csiNodes", "deviceclasses": "deviceClasses",
     "resourceslices": "resourceSlices", "resourceclaims": "resourceClaims", "devicetaintrules": "deviceTaintRules",
-    "noderesourcetopologies": "nodeTopologies", "namespaces": "namespaces", "services": "services",
+    "noderesourcetopologies": "nodeTopologies", "customnoderesources": "customNodeResources",
+    "namespaces": "namespaces", "services": "services",
     "replicationcontrollers": "replicationControllers", "replicasets": "replicaSets",
     "statefulsets": "statefulSets", "poddisruptionbudgets": "pdbs", "podgroups": "podGroups",
     "podgroups.scheduling.x-k8s.io": "pluginsPodGroups", "jobs": "jobs", "queues": "queues",
 }  # fmt: skip
 """Where in ``input`` each kind of ``KINDS`` is, by its name."""
+
+
+DECIDING = (
+    "asked_agents", "batch_units", "dispatch", "gang_patience_s", "gang_timeout_s", "gpu_shares", "hold_nodes", "lend",
+    "load_parts", "offer_deadline_ms", "offline_eviction", "offline_grace_s", "offline_margin", "offline_min_runtime_s",
+    "offline_preemption", "open_cycles", "plans_in_flight", "plugins", "policy", "preemption_delay", "preemption_pdb",
+    "scheduler_name", "seed", "unknown_zones", "workload_speed",
+)  # fmt: skip
+"""Settings by which other decisions would come out."""
 
 
 class SnapshotInput(ClusterObjects, frozen=True, kw_only=True):
@@ -52,6 +63,7 @@ class SnapshotInput(ClusterObjects, frozen=True, kw_only=True):
     jobs: list[Job] | None = None
     queues: list[QueueObject] | None = None
     node_topologies: list[NodeResourceTopology] | None = None
+    custom_node_resources: list[CustomNodeResource] | None = None
     cycles: int = 1
 
     def of(self, kind: SchedulingKind) -> Sequence[Any]:
@@ -106,7 +118,7 @@ class AgentSeen(Struct, frozen=True):
 
 class MeshFacts(Struct, frozen=True, kw_only=True):
     """What the leader knew beside the objects. ``settings``: those that decide, as they were in force. ``cards``: by
-    digest, of the policies that the pointer names. ``queue``: uids of pending pods in order of arrival.
+    digest, of the policies that the pointer names; not in files. ``queue``: uids of pending pods in order of arrival.
     ``decisions``: the last ones, oldest first."""
 
     scheduler_name: str = "conclave"

@@ -190,7 +190,19 @@ async def read_cluster(
     return state, list(pods.items), missing
 
 
-async def list_kind(api: ClusterReads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnlistedKind:
+    """A kind that the API server does not show us. ``why`` may say who we are."""
+
+    name: str
+    status: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.why})"
+
+
+async def list_kind(api: ClusterReads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | UnlistedKind:
     """The kind's objects, or why there are none to see. ``silent``: that nobody serves it is not worth a word.
     ``ConfigError``: nobody knows."""
     try:
@@ -202,16 +214,16 @@ async def list_kind(api: ClusterReads, kind: SchedulingKind, *, silent: bool = F
         if error.status == 404 and (silent or kind.name in SELDOM):
             return ObjectList((), "")  # a cluster without them has no devices or zones to look at
         if error.status in (403, 404):
-            return f"{kind.name} ({error})"
+            return UnlistedKind(kind.name, error.status, str(error))
         raise ConfigError(f"{kind.name}: the API server refuses to list them: {error}") from error
     except KubeUnknown as error:
         raise ConfigError(f"{kind.name}: the API server does not list them: {error}; ask again") from error
 
 
-def _take(state: ClusterState, kind: SchedulingKind, found: ObjectList[Any] | str) -> Sequence[str]:
+def _take(state: ClusterState, kind: SchedulingKind, found: ObjectList[Any] | UnlistedKind) -> Sequence[str]:
     """Put the objects into the state; what could not be looked at."""
-    if isinstance(found, str):
-        return (found,)
+    if isinstance(found, UnlistedKind):
+        return (str(found),)
     missing = [f"{kind.name} {bad.namespace}/{bad.name} ({bad.error})" for bad in found.malformed]
     for item in found.items:
         key = kind.key(item.metadata)

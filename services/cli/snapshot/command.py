@@ -58,7 +58,7 @@ def snapshot(
     if names_file is not None:
         with whole_file("--names-file", names_file, private=True) as sink:
             sink.write(json.dumps(dict(sorted(hidden.items())), indent=0).encode() + b"\n")
-    for line in found["missing"]:
+    for line in (*(mesh or {}).get("missing", ()), *found["missing"]):
         click.echo(f"missing: {line}", err=True)
     said = "names kept" if names else f"{len(hidden)} names replaced"
     click.echo(f"{file}: {counts}, {said}, {size(file.stat().st_size)}")
@@ -76,6 +76,6 @@ async def _cluster(kubeconfig: Path | None, context: str) -> tuple[dict[str, Any
     try:
         version = await client.check(timeout_s=CHECK_S)
         await client.check_reads(NODES, PODS, timeout_s=CHECK_S)
-        return *await read_objects(client), version
+        return *await read_objects(client, lambda line: click.echo(line, err=True)), version
     finally:
         await client.close()

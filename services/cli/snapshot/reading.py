@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from services.cli.explain.offline import LIST_S, ClusterReads, list_kind
+from services.cli.explain.offline import LIST_S, ClusterReads, UnlistedKind, list_kind
 from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, KubeError
-from shared.kube.pseudonyms import Pseudonyms, only_read
+from shared.kube.pseudonyms import Pseudonyms, only_public, only_read, without_free_texts
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND
 from shared.version import CONCLAVE_VERSION
-from shared.wire.snapshot import FIELDS, FORMAT, KINDS, MeshFacts
+from shared.wire.snapshot import DECIDING, FIELDS, FORMAT, KINDS, MeshFacts
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -28,9 +28,20 @@ UNSERVED = frozenset({*(kind.name for kind in GROUP_KINDS), QUEUE_KIND.name})
 """Kinds that are not missing where nobody serves them."""
 
 
-async def read_objects(api: ClusterReads) -> tuple[Json, list[str]]:
-    """(the objects by field of ``SnapshotInput``, as plain JSON; what could not be read). ``ConfigError``: nodes or
-    pods cannot, or nobody knows about another kind."""
+MESH = (
+    "scheduler_name", "settings", "policy", "pointer", "agents", "paused", "drained", "queue", "measured", "decisions",
+)  # fmt: skip
+"""What of a mesh's facts is in a file, names hidden or not."""
+POINTER, REF = ("active", "candidate", "stage", "percent", "number"), ("name", "version", "sha256", "members")
+"""Of the policy pointer: who decides for whom, not who said so and why."""
+FREE_SETTINGS = ("gpu_shares",)
+"""Settings that users write, and may name resources of theirs in: left out of a hidden file unless they are ours."""
+
+
+async def read_objects(api: ClusterReads, say: Callable[[str], object] = lambda _: None) -> tuple[Json, list[str]]:
+    """(the objects by field of ``SnapshotInput``, as plain JSON; the kinds that could not be read, with the status).
+    ``say``: is told in the API server's words, which name users. ``ConfigError``: nodes or pods cannot, or nobody knows
+    about another kind."""
     try:
         nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
     except KubeError as error:
@@ -39,8 +50,9 @@ async def read_objects(api: ClusterReads) -> tuple[Json, list[str]]:
     del nodes, pods
     for kind in KINDS:
         there = await list_kind(api, kind, silent=kind.name in UNSERVED)
-        if isinstance(there, str):
-            missing.append(there)
+        if isinstance(there, UnlistedKind):
+            missing.append(f"{there.name} ({there.status})")
+            say(str(there))
             continue
         missing += _malformed(there)
         if there.items:
@@ -87,27 +99,54 @@ def document(
     """(a ``Snapshot`` as plain JSON, what became of each name: of none where names are kept). ``objects`` and ``mesh``
     are changed in place."""
     names: dict[str, str] = {}
-    mesh_missing = mesh.pop("missing", []) if mesh is not None else []
+    facts, untold = _facts(mesh) if mesh is not None else (None, [])
     if hashed:
-        hidden = Pseudonyms()
+        hidden = Pseudonyms(_policies(facts or {}))
         for field, items in objects.items():
             for item in items:
                 hidden.hide(field, item)
-        if mesh is not None:
-            hidden.hide_facts({name: mesh[name] for name in ("agents", "measured", "decisions", "drained")})
+        if facts is not None:
+            untold += _hide_facts(hidden, facts)
         names = hidden.resolve()
     else:
         for items in objects.values():
             for item in items:
                 only_read(item.get("metadata", {}))
-                _without_messages(item)
+                without_free_texts(item)
     head = {
         "snapshot": FORMAT, "id": "snapshot", "conclave": CONCLAVE_VERSION, "kubernetes": kubernetes, "at": at,
-        "names": "hashed" if hashed else "kept", "missing": [*missing, *mesh_missing], "mesh": mesh, "input": objects,
+        "names": "hashed" if hashed else "kept", "missing": [*missing, *untold], "mesh": facts, "input": objects,
     }  # fmt: skip
     return head, names
 
 
-def _without_messages(item: Json) -> None:
-    for condition in item.get("status", {}).get("conditions", ()):
-        condition.pop("message", None)
+def _facts(mesh: Json) -> tuple[Json, list[str]]:
+    """(what of a mesh's facts is kept, which of them are missing)."""
+    found = {name: mesh[name] for name in MESH if name in mesh}
+    found["settings"] = {name: value for name, value in mesh.get("settings", {}).items() if name in DECIDING}
+    if pointer := mesh.get("pointer"):
+        found["pointer"] = {
+            name: {part: value[part] for part in REF if part in value} if isinstance(value, dict) else value
+            for name, value in pointer.items()
+            if name in POINTER
+        }
+    curves = any(line.startswith("power_curves:") for line in mesh.get("missing", ()))
+    return found, ["power_curves: a file of the leader's machine; give it to the replay"] if curves else []
+
+
+def _policies(facts: Json) -> list[str]:
+    pointer = facts.get("pointer") or {}
+    refs = [pointer[name]["name"] for name in ("active", "candidate") if pointer.get(name)]
+    return [name for name in (facts.get("policy"), *refs) if name]
+
+
+def _hide_facts(hidden: Pseudonyms, facts: Json) -> list[str]:
+    """In place. What could not be kept."""
+    settings = facts["settings"]
+    names = ("scheduler_name", "agents", "drained", "queue", "measured", "decisions")
+    hidden.hide_facts(facts, only=[name for name in names if name in facts])
+    hidden.hide_facts(settings, only=["scheduler_name"] if "scheduler_name" in settings else [])
+    free = [name for name in FREE_SETTINGS if not only_public(str(settings.get(name, "")))]
+    for name in free:
+        del settings[name]
+    return [f"settings.{name}: names resources of this cluster" for name in free]

@@ -158,6 +158,10 @@ class SharedWatch:
         """Whether who comes now is told all without a list."""
         return self._begun and self._reflector.synced.is_set()
 
+    def heard_at(self) -> float | None:
+        """When the API server last said something, bookmarks too; None: it has not."""
+        return self._reflector.heard_at
+
     def __len__(self) -> int:
         """How many objects are kept for followers to come."""
         return len(self._shown)

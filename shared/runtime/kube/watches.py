@@ -6,6 +6,7 @@ They translate and decide nothing. An object that cannot be used is logged; the 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from operator import itemgetter
@@ -108,6 +109,11 @@ class Watches:
         async with asyncio.TaskGroup() as group:
             for watch in self._all():
                 group.create_task(watch.mirror())
+
+    def age_s(self, now: float) -> float:
+        """How old what is known of nodes and pods may be; infinite before both are listed."""
+        heard = [watch.heard_at() for watch in (self._nodes, self._pods)]
+        return max(math.inf if at is None else now - at for at in heard)
 
     def register(self, metrics: Metrics) -> None:
         """Show ``figures`` at ``/v1/stats`` and the gauges at ``/metrics``."""

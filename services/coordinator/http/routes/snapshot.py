@@ -24,15 +24,7 @@ from shared.runtime.observe.masking import effective
 from shared.runtime.records.policies import read_pointer
 from shared.runtime.records.policy_changes import card_of
 from shared.runtime.records.settings import read_settings
-from shared.wire.snapshot import AgentSeen, ConsideredNode, DecisionSeen, MeshFacts, NodeMeasured
-
-DECIDING = (
-    "asked_agents", "batch_units", "dispatch", "gang_patience_s", "gang_timeout_s", "gpu_shares", "hold_nodes", "lend",
-    "load_parts", "offer_deadline_ms", "offline_eviction", "offline_grace_s", "offline_margin", "offline_min_runtime_s",
-    "offline_preemption", "open_cycles", "plans_in_flight", "plugins", "policy", "preemption_delay", "preemption_pdb",
-    "scheduler_name", "seed", "unknown_zones", "workload_speed",
-)  # fmt: skip
-"""Settings by which other decisions would come out."""
+from shared.wire.snapshot import DECIDING, AgentSeen, ConsideredNode, DecisionSeen, MeshFacts, NodeMeasured
 
 PIECE = 200
 """Nodes, decisions or pods in one piece."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import gzip
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from lab.cli.replay import replay as command
 from lab.mesh.replayed import Changes, DecidingPolicy, Replayed, deciding, replay
 from lab.mesh.world import Agents, MeshWorld
 from services.cli.snapshot.reading import document
@@ -19,6 +22,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.objects import KubeNode, KubePod
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
+from shared.policy.weights import shipped_bytes
 from shared.wire.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from tests.builders import make_node, make_pod
 
@@ -269,3 +273,100 @@ def test_pods_of_the_snapshot_that_stand_are_counted() -> None:
     assert set(found.placed) | set(found.waiting) == {
         f"default/{raw['metadata']['name']}" for raw in scene.pods if "nodeName" not in raw["spec"]
     }
+
+
+def test_what_a_canary_decided_is_counted_and_not_compared() -> None:
+    scene = Scene("kube-default", before=8, after=0)
+    for one in scene.decisions[:3]:
+        one["policy"] = "lb@1"
+    pointer = {
+        "active": {"name": "kube-default", "version": 1}, "candidate": {"name": "lb", "version": 1}, "number": 4,
+        "stage": "canary", "percent": 40, "reason": "payroll got slow", "by": "ann@acme.corp",
+    }  # fmt: skip
+    snapshot, _ = scene.snapshot(pointer=pointer)
+    found = replay(snapshot, _by("kube-default"), again=8)
+    assert (found.of_others, len(found.compared)) == (3, len(scene.decisions) - 3)
+    assert not {"payroll", "ann@acme"} & set(gzip.decompress(scene.file).decode().replace('"', " ").split())
+    assert "payroll" not in gzip.decompress(scene.file).decode()
+
+
+def test_decisions_about_pods_that_are_gone_are_counted() -> None:
+    scene = Scene("kube-default", before=8, after=0)
+    gone = {one["uid"] for one in scene.decisions[:3]}
+    scene.pods = [raw for raw in scene.pods if raw["metadata"]["uid"] not in gone]
+    snapshot, _ = scene.snapshot()
+    found = replay(snapshot, _by("kube-default"), again=8)
+    assert (found.gone, len(found.compared)) == (3, len(scene.decisions) - 3)
+
+
+def test_where_hidden_names_decide_ties_it_is_said() -> None:
+    scene = Scene("best-fit", before=2, after=0)
+    for hashed in (True, False):
+        snapshot, _ = scene.snapshot(hashed=hashed)
+        told = replay(snapshot, _by("best-fit"), again=2).told
+        assert any("take the snapshot with --names" in line for line in told) is hashed
+    snapshot, _ = scene.snapshot(agents=[{"node": ""}] * 3)
+    assert any("which of several agents" in line for line in replay(snapshot, _by("lb")).told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"dispatch": "nonsense"}, "dispatch"), ({"batch_units": "x"}, "batch_units"), ({"batch_units": 0}, "batch_units"),
+     ({"workload_speed": -5}, "workload_speed")],
+)  # fmt: skip
+def test_settings_of_another_kind_are_one_line(settings: Json, why: str) -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot(settings=settings)
+    with pytest.raises(ConfigError, match=why):
+        replay(snapshot, _by("kube-default"))
+
+
+def test_a_setting_that_does_not_decide_is_not_taken_from_a_file() -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot()
+    assert snapshot.mesh is not None
+    snapshot.mesh.settings["power_curves"] = "/nowhere"
+    assert not replay(snapshot, _by("kube-default")).waiting
+
+
+def test_changes_that_contradict_each_other_are_refused_and_the_same_twice_is_once() -> None:
+    snapshot, names = Scene("kube-default", before=2, after=1).snapshot()
+    node = names["machine-3"]
+    with pytest.raises(ConfigError, match=f"--cordon, --uncordon: both name {node}"):
+        replay(snapshot, _by("kube-default"), changes=Changes(cordoned=[node], uncordoned=[node]))
+    assert replay(snapshot, _by("kube-default"), changes=Changes(removed=[node, node])).placed
+
+
+def test_weights_are_of_the_policy_that_decides() -> None:
+    snapshot, _ = Scene("kube-default", before=1, after=0).snapshot()
+    data = shipped_bytes("ee")
+    with pytest.raises(ConfigError, match="--weights: are of ee, not of lb"):
+        deciding(snapshot, "lb", data)
+    with pytest.raises(ConfigError, match="--weights: the snapshot's policy kube-default has none; say --policy ee"):
+        deciding(snapshot, "", data)
+
+
+def test_the_pages_example_is_what_the_commands_say(tmp_path: Path) -> None:
+    scene = Scene("kube-default", after=1)
+    big = scene.pods[-1]
+    big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6900m"
+    big["spec"] = {name: big["spec"][name] for name in ("containers", "schedulerName")}
+    big["metadata"]["name"] = "report-7"
+    _, names = scene.snapshot()
+    file, page = tmp_path / "shop.snap", (Path(__file__).parents[4] / "docs/snapshot.md").read_text()
+    file.write_bytes(scene.file)
+    assert f"9 nodes, 25 pods, {len(names)} names replaced" in page
+    assert f'"report-7": "{names["report-7"]}"' in page
+    for flags in (f"--explain default/{names['report-7']}", "--again 20", f"--add {names['machine-0']}=2"):
+        assert f"$ conclave replay shop.snap {flags}\n" in page
+        told = CliRunner().invoke(command, [str(file), *flags.split()])
+        assert told.exception is None
+        shown = page.partition(f"shop.snap {flags}\n")[2].partition("\n$ ")[0].partition("\n```")[0].splitlines()
+        assert set(shown) - {"..."} <= set(told.output.splitlines())
+
+
+def test_a_change_beside_explain_is_refused_for_it_would_be_ignored(tmp_path: Path) -> None:
+    scene = Scene("kube-default", before=1, after=0)
+    scene.snapshot()
+    file = tmp_path / "shop.snap"
+    file.write_bytes(scene.file)
+    told = CliRunner().invoke(command, [str(file), "--explain", "a/b", "--cordon", "nosuch", "--add", "zzz=9999"])
+    assert str(told.exception) == "--cordon, --add: --explain tells of the file as it is; leave one of them out"

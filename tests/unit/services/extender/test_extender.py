@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from services.extender.app import ExtenderListener
+from services.extender.app import STALE_S, ExtenderListener
 from services.extender.core import NEUTRAL, ExtenderCore
 from services.extender.protocol import QuestionInvalid, read_question
 from services.extender.settings import ExtenderSettings
@@ -21,6 +22,7 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDe
 from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.policy.registry import make_policy, ref_of
+from shared.runtime.http.listener import listen
 from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
 
@@ -190,3 +192,40 @@ def test_settings_that_would_open_it_to_everybody_are_refused() -> None:
     with pytest.raises(QuestionInvalid):
         read_question(b"null")
     assert replace(ExtenderSettings(), listen="localhost:0").listen == "localhost:0"
+
+
+async def test_what_is_out_of_date_is_not_answered_by_and_kube_scheduler_goes_on_alone() -> None:
+    age = [0.0]
+    listener = ExtenderListener(core_of("lb"), "lb@1", age_s=lambda: age[0])
+    async with TestClient(TestServer(listener.app())) as client:
+        asked = {"Pod": make_pod("a").json, "NodeNames": NODES}
+        assert (await client.post("/filter", json=asked)).status == 200
+        age[0] = STALE_S + 1
+        for route in ("/filter", "/prioritize"):
+            answer = await client.post(route, json=asked)
+            assert (answer.status, (await answer.json())["code"]) == (503, "not_ready")
+        assert (await client.get("/healthz")).status == 503
+        assert (await (await client.get("/status")).json())["age_s"] == age[0]
+
+
+async def test_a_question_that_never_ends_is_refused_and_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.runtime.http.guard.BODY_TIMEOUT_S", 0.05)
+    listener = ExtenderListener(core_of("lb"), "lb@1")
+    found = await listen(listener.app(), drain_s=0.1)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", found.port)
+        writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        assert b" 408 " in await reader.readline()
+        writer.close()
+    finally:
+        await found.close()
+    assert listener.refused == 1
+
+
+async def test_whole_nodes_beyond_what_the_loop_bears_are_refused_with_the_remedy(
+    client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.extender.app.MOST_BYTES", 100)
+    answer = await client.post("/filter", data=b"{" + b" " * 200)
+    assert answer.status == 413
+    assert "nodeCacheCapable: true" in (await answer.json())["message"]

@@ -70,7 +70,9 @@ def test_a_cluster_that_refuses_half_its_kinds_says_which_are_missing() -> None:
     head, _ = document(objects, None, missing, hashed=True, at=AT, kubernetes="v1.36.2")
     snapshot = decode_snapshot(encode_snapshot(head), "file")
     assert snapshot.missing == missing
-    (pod,) = snapshot.input.pods or ()
+    assert sorted(missing)[:2] == ["jobs (403)", "persistentvolumes (403)"]
+    assert "ann" not in json.dumps(head)
+    (pod,) = list(snapshot.input.pods or ())
     found = asyncio.run(answer_from(SnapshotCluster(snapshot), "default", pod.metadata.name))
     assert {line.split(" ", 1)[0] for line in found["missing"]} >= refused - {"jobs", "queues"}
 
@@ -89,7 +91,7 @@ def test_names_that_kubernetes_derives_are_derived_again() -> None:
     assert claim["metadata"]["name"] == names["web-0-data"]
     assert pod["metadata"]["labels"] == {"app": names["web"], "pod-template-hash": "5d9f7"}
     assert '"node-a' not in json.dumps(head)
-    assert head["input"]["storageClasses"][0]["provisioner"] == "csi.example.com"
+    assert head["input"]["storageClasses"][0]["provisioner"] == names["csi.example.com"]
 
 
 def test_a_snapshot_is_a_line_of_explain_batch() -> None:
@@ -112,7 +114,7 @@ def test_what_a_rule_reads_of_labels_and_devices_stays() -> None:
         "kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "A100", "topology.kubernetes.io/zone": "z",
         "node-role.kubernetes.io/payroll": "", "acme.example/size": "17",
     }).json  # fmt: skip
-    volume = {
+    volume: Json = {
         "metadata": {"name": "v", "labels": {"topology.kubernetes.io/zone": "z__y"}},
         "spec": {"csi": {"driver": "d.example.com", "volumeHandle": "vol-1"}, "capacity": {"storage": "1Gi"}},
     }
@@ -131,10 +133,13 @@ def test_what_a_rule_reads_of_labels_and_devices_stays() -> None:
     assert labels["topology.kubernetes.io/zone"] == names["z"]
     assert labels[names["acme.example/size"]] == "17"
     assert not any("payroll" in key for key in labels)
-    assert volume["metadata"]["labels"]["topology.kubernetes.io/zone"] == f"{names['z']}__{names['y']}"  # type: ignore[index]
-    assert volume["spec"]["csi"] == {"driver": "d.example.com", "volumeHandle": names["vol-1"]}  # type: ignore[comparison-overlap]
+    assert volume["metadata"]["labels"]["topology.kubernetes.io/zone"] == f"{names['z']}__{names['y']}"
+    assert volume["spec"]["csi"] == {"driver": names["d.example.com"], "volumeHandle": names["vol-1"]}
     spec: Json = slice_["spec"]  # type: ignore[assignment]
-    assert (spec["pool"], spec["nodeName"], spec["devices"]) == ({"name": names["n"]}, names["n"], [device])
+    assert (spec["pool"], spec["nodeName"], spec["devices"]) == (
+        {"name": names["n"]}, names["n"],
+        [{"name": names["gpu-0"], "attributes": {"model": {"string": names["A100"]}}}],
+    )  # fmt: skip
 
 
 def test_pseudonyms_sort_as_the_names_do() -> None:
