@@ -251,6 +251,8 @@ class PodIntake:
         if held is not None:
             self._requeuer.node_changed(held.node_name, ClusterEvent.POD_DELETED)
             self._giving_way.pod_gone(uid, held.node_name)
+            if cluster.reserved.on:
+                cluster.reserved.node_changed(held.node_name)
         if stood is not None:
             self._requeuer.pod_changed(stood, ClusterEvent.POD_DELETED)
             if stood.group:
@@ -396,6 +398,8 @@ class ClusterIntake:
             self._giving_way.node_changed(node.name)
         if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
             self._registry.change_node(node)
+        if events and state.cluster.reserved.on:
+            state.cluster.reserved.node_changed(node.name)
         for event in events:
             self._requeuer.node_changed(node.name, event)
         if known is not None and known.latency_us != node.latency_us:

@@ -200,10 +200,11 @@ class ClusterState:
             self._recount(reservation)
         return covering(pod.pod_class, reserve.pod_class) if reserve.reserves.once else pod.pod_class
 
-    def leave_room(self, uid: str) -> None:
-        """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine."""
+    def leave_room(self, uid: str, *, offers: bool = True) -> None:
+        """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine. ``offers`` False:
+        it was let have it only to be judged."""
         if uid in self.reserved.taker_of:
-            self._recount(self.reserved.leave(uid))
+            self._recount(self.reserved.leave(uid, offers=offers))
 
     def _leave_reserved(self, uid: str) -> str:
         """Which reservation's room the pod has no more."""
