@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from random import Random
 
+import pytest
+from msgspec.structs import replace
+
+from services.binder.core.state import BinderCoreSettings, BinderState
+from services.binder.core.takeover import BinderTakeover
+from services.coordinator.core.core import Core
+from services.coordinator.core.events import AgentsChanged, ControlSeen, Event, IntentsListed
+from services.coordinator.core.instructions import SetTimer
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.io.reservation_writes import REFUSED_S
+from services.coordinator.reservations.keeper import EndReservation, MarkNode, ReservationKeeper, ReservationWork
+from shared.kube.scheduling_kinds import RESERVATION_KIND
+from shared.model.cluster_events import Listed, NodeUpserted
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_state import ClusterState
-from tests.sim.reservations import reserve
+from tests.builders import make_node
+from tests.fake_kube import at_once
+from tests.sim.reservations import reserve, shown
 from tests.sim.test_mesh_reservations import Told
 
 
@@ -59,3 +74,99 @@ def test_a_refusal_costs_few_judgements_at_a_time_and_none_again(monkeypatch: py
     told.kube.change_node("n5")
     told.settle(15)
     assert "n5" in (told.node_of("web-1"), told.node_of("web-2"))
+
+
+def test_a_write_that_is_refused_holds_up_no_other() -> None:
+    told = Told(nodes=1)
+    for number in range(3):
+        reserve(told.kube, f"r{number}", "web", cpu="1", ttlSeconds=60)
+    told.settle()
+    writes, keeper = told.world.reservations, ReservationKeeper(told.world.coordinator.core.state)
+    due = [work for work in keeper.due(4e9) if isinstance(work, EndReservation)]
+    tried: list[str] = []
+    write = writes.write
+
+    async def guarded(work: ReservationWork, *, told: bool = False) -> bool:
+        assert isinstance(work, EndReservation)
+        tried.append(work.pod.name)
+        return work.pod.name != due[0].pod.name and await write(work, told=told)
+
+    writes.write = guarded  # type: ignore[method-assign]
+    at_once(writes.write_all(due, lambda: 0.0))
+    at_once(writes.write_all(due[:1], lambda: 10.0))
+    assert tried == [one.pod.name for one in due]
+    at_once(writes.write_all(due[:1], lambda: REFUSED_S))
+    assert tried[3:] == [due[0].pod.name]
+    assert sorted(pod.finished for pod in shown(told.kube).values()) == [False, True, True]
+
+
+def test_what_is_edited_on_a_reservation_that_stands_takes_no_room() -> None:
+    told = Told(nodes=1)
+    reserve(told.kube, "mine", "web", cpu="1", priority=10)
+    reserve(told.kube, "theirs", "shop", cpu="2", priority=5)
+    told.settle()
+    body = told.kube.objects["reservations"]["default/mine"]
+    body["spec"]["resources"] = {"cpu": "4"}
+    told.kube.put_object(RESERVATION_KIND, body)
+    told.walk.drain()
+    for core in (told.world.coordinator.core, told.world.binder.core):
+        table = core.state.cluster.table
+        assert int(table.requested[table.column_of["cpu"], table.row_of["n0"]]) == 3000
+    assert not any(
+        isinstance(one, EndReservation) for one in ReservationKeeper(told.world.coordinator.core.state).due(0.0)
+    )
+
+
+MARKED = replace(make_node("n0").node(), reserved=(True, True))
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_coordinator_waits_for_reservations_that_nodes_tell_of(refused: bool) -> None:
+    core = Core(
+        term=7, scheduler_name="conclave", policy="kube-default", rng=Random(0), kinds=("reservations",),
+        settings=CoreSettings(validate=True),
+    )  # fmt: skip
+    events: list[Event] = [AgentsChanged(()), ControlSeen(), IntentsListed(()), NodeUpserted(MARKED)]
+    core.handle([*events, Listed("nodes"), Listed("pods")], 1000.0)
+    if refused:
+        core.handle([Listed("reservations", served=False, refused=True)], 1001.0)
+    out = core.handle([], 5000.0)
+    assert not core.state.started
+    assert not [one for one in out if isinstance(one, SetTimer)], "it sleeps until it is told"
+    core.handle([Listed("reservations")], 5001.0)
+    assert core.state.started
+    assert ReservationKeeper(core.state).due(0.0) == [MarkNode("n0", keep=False)]
+    core.handle([Listed("reservations", served=False, refused=True)], 5002.0)
+    assert ReservationKeeper(core.state).due(0.0) == [], "who may not see them takes no mark away"
+
+
+@pytest.mark.parametrize(
+    ("served", "marked", "starts"), [(False, True, True), (True, True, True), (False, False, True)]
+)
+def test_a_kind_that_is_not_served_is_waited_for_by_nobody(served: bool, marked: bool, starts: bool) -> None:
+    core = Core(
+        term=7, scheduler_name="conclave", policy="kube-default", rng=Random(0), kinds=("reservations",),
+        settings=CoreSettings(validate=True),
+    )  # fmt: skip
+    node = MARKED if marked else make_node("n0").node()
+    events: list[Event] = [AgentsChanged(()), ControlSeen(), IntentsListed(()), NodeUpserted(node)]
+    refused = not served and not marked
+    listed = [Listed("nodes"), Listed("pods"), Listed("reservations", served=served, refused=refused)]
+    core.handle([*events, *listed], 1000.0)
+    assert core.state.started == starts
+
+
+def test_a_binder_waits_for_reservations_that_nodes_tell_of() -> None:
+    state = BinderState(1, BinderCoreSettings())
+    takeover = BinderTakeover(state, ("reservations",))
+    state.cluster.upsert_node(MARKED)
+    for kind in ("pods", "nodes"):
+        takeover.listed(kind)
+    takeover.list_intents({})
+    takeover.reservations_listed(refused=True)
+    assert takeover.due() is None
+    state.now += 10_000.0
+    assert takeover.due() is None
+    assert takeover.wake_at() is None
+    takeover.reservations_listed(refused=False)
+    assert takeover.due() == {}

@@ -47,7 +47,7 @@ from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterInta
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoordinatorState, CoreSettings
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
-from services.coordinator.core.takeover import Takeover
+from services.coordinator.core.takeover import RESERVATIONS, Takeover
 from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, UnplacedParts
 from services.coordinator.cycle.failures import FailureHandler
@@ -240,7 +240,10 @@ class Core:
                 elif event.kind == POD_GROUPS:
                     self.pods.try_awaiting(group_key(GroupSource.NATIVE, *event.key.split("/", 1)))
             case Listed():
-                self.takeover.listed(event.kind)
+                if event.kind == RESERVATIONS:
+                    self.takeover.reservations_listed(served=event.served, refused=event.refused)
+                else:
+                    self.takeover.listed(event.kind)
                 if event.kind == CLAIMS and not event.served:
                     self.pods.claims_unserved()
             case NodeDeleted():

@@ -248,6 +248,8 @@ class CoordinatorState:
     """The zones of nodes, and who stands in which."""
     reservations: dict[str, Pod] = field(default_factory=dict)
     """Reserve pods of all Reservations there are, as they were shown last, by uid."""
+    reservations_served: bool = False
+    """Whether those are all: they were listed, and still may be."""
     spared: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     """Nodes that say that room is kept there, or bear all by which autoscalers leave it alone (``Node.reserved``)."""
     others: set[str] = field(default_factory=set)

@@ -112,8 +112,8 @@ class ReservedSeats:
         return True
 
     def _stamp(self, node: str, row: int, *, guided: bool) -> tuple[int, int, float]:
-        """Changes with whatever may let the node take who was refused; of ``guided`` ones more than the node decides, so
-        that for them it does in time."""
+        """Changes with whatever may let the node take who was refused; of ``guided`` ones more than the node decides,
+        so that for them it does in time."""
         cluster = self._state.cluster
         generation = int(cluster.table.generation[row])
         return generation, cluster.renominated_at(node), self._state.now // FORGET_S if guided else 0.0

@@ -77,6 +77,17 @@ def remaining(kept: PodClass, takers: Iterable[PodClass]) -> PodClass:
     return replace(kept, requests=left, host_ports=tuple(port for port in kept.host_ports if port in ports))
 
 
+def as_bound(pod: Pod, bound: Pod) -> Pod:
+    """The reserve pod with the shape that was judged and bound: what is edited since takes no room that nobody checked.
+    Whose it is and until when may change."""
+    assert pod.reserves is not None
+    assert bound.reserves is not None
+    return replace(
+        pod, pod_class=bound.pod_class, priority=bound.priority, relations=bound.relations, devices=bound.devices,
+        reserves=replace(pod.reserves, once=bound.reserves.once),
+    )  # fmt: skip
+
+
 class ReservedRoom:
     """``standing``: reserve pods on their nodes by uid, each with all of its amounts; ``taker_of``: by a pod's uid the
     reservation that it takes; ``takers``: by reservation, also one not seen yet, the pods that take it."""
