@@ -15,13 +15,14 @@ from services.coordinator.core.instructions import SetTimer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.io.reservation_writes import REFUSED_S
 from services.coordinator.reservations.keeper import EndReservation, MarkNode, ReservationKeeper, ReservationWork
+from services.coordinator.reservations.leaving import MOST_AT_A_TIME, LeftRoom
 from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.cluster_events import Listed, NodeUpserted
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_state import ClusterState
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.fake_kube import at_once
-from tests.sim.reservations import reserve, shown
+from tests.sim.reservations import of_deployment, reserve, shown
 from tests.sim.test_mesh_reservations import Told
 
 
@@ -140,10 +141,8 @@ def test_a_coordinator_waits_for_reservations_that_nodes_tell_of(refused: bool) 
     assert ReservationKeeper(core.state).due(0.0) == [], "who may not see them takes no mark away"
 
 
-@pytest.mark.parametrize(
-    ("served", "marked", "starts"), [(False, True, True), (True, True, True), (False, False, True)]
-)
-def test_a_kind_that_is_not_served_is_waited_for_by_nobody(served: bool, marked: bool, starts: bool) -> None:
+@pytest.mark.parametrize(("served", "marked"), [(False, True), (True, True), (False, False)])
+def test_reservations_that_are_none_or_that_no_node_tells_of_hold_up_nobody(served: bool, marked: bool) -> None:
     core = Core(
         term=7, scheduler_name="conclave", policy="kube-default", rng=Random(0), kinds=("reservations",),
         settings=CoreSettings(validate=True),
@@ -153,7 +152,7 @@ def test_a_kind_that_is_not_served_is_waited_for_by_nobody(served: bool, marked:
     refused = not served and not marked
     listed = [Listed("nodes"), Listed("pods"), Listed("reservations", served=served, refused=refused)]
     core.handle([*events, *listed], 1000.0)
-    assert core.state.started == starts
+    assert core.state.started
 
 
 def test_a_binder_waits_for_reservations_that_nodes_tell_of() -> None:
@@ -170,3 +169,11 @@ def test_a_binder_waits_for_reservations_that_nodes_tell_of() -> None:
     assert takeover.wake_at() is None
     takeover.reservations_listed(refused=False)
     assert takeover.due() == {}
+
+
+def test_room_of_one_controller_is_kept_for_so_many_pods_at_a_time_and_no_more() -> None:
+    pod = replace(of_deployment(make_pod("web-1").cpu("1"), "web").on("n0").pod(), owner=("apps/v1", "ReplicaSet", "w"))
+    left = LeftRoom()
+    rooms = [left.keep(replace(pod, uid=f"u{number}", keep_room_s=60), 0.0) for number in range(MOST_AT_A_TIME + 5)]
+    assert sum(room is not None for room in rooms) == MOST_AT_A_TIME
+    assert left.keep(replace(pod, keep_room_s=60), 61.0) is not None

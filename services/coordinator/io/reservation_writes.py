@@ -108,7 +108,9 @@ class ReservationWrites:
         return True
 
     async def reserve(self, work: KeepRoom) -> None:
-        """Make the Reservation for what a pod leaves. One that is there already is that."""
+        """Make the Reservation for what a pod leaves, while the lease holds. One that is there already is that."""
+        if not self._may_act():
+            return
         try:
             self._reached("before_keep_room")
             await reservations.create(
