@@ -118,6 +118,10 @@ def test_what_is_edited_on_a_reservation_that_stands_takes_no_room() -> None:
     )
 
 
+def _begun(core: Core) -> bool:
+    return core.state.started
+
+
 MARKED = replace(make_node("n0").node(), reserved=(True, True))
 
 
@@ -132,10 +136,10 @@ def test_a_coordinator_waits_for_reservations_that_nodes_tell_of(refused: bool) 
     if refused:
         core.handle([Listed("reservations", served=False, refused=True)], 1001.0)
     out = core.handle([], 5000.0)
-    assert not core.state.started
+    assert not _begun(core)
     assert not [one for one in out if isinstance(one, SetTimer)], "it sleeps until it is told"
     core.handle([Listed("reservations")], 5001.0)
-    assert core.state.started
+    assert _begun(core)
     assert ReservationKeeper(core.state).due(0.0) == [MarkNode("n0", keep=False)]
     core.handle([Listed("reservations", served=False, refused=True)], 5002.0)
     assert ReservationKeeper(core.state).due(0.0) == [], "who may not see them takes no mark away"
@@ -152,7 +156,7 @@ def test_reservations_that_are_none_or_that_no_node_tells_of_hold_up_nobody(serv
     refused = not served and not marked
     listed = [Listed("nodes"), Listed("pods"), Listed("reservations", served=served, refused=refused)]
     core.handle([*events, *listed], 1000.0)
-    assert core.state.started
+    assert _begun(core)
 
 
 def test_a_binder_waits_for_reservations_that_nodes_tell_of() -> None:
