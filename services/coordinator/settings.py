@@ -87,6 +87,9 @@ class CoordinatorSettings(LeaderSettings):
     offline_min_runtime_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """For so long after its start an offline pod does not give way, but to its queue; its annotation may say otherwise.
     """
+    keep_room: Literal["off", "on"] = "off"
+    """Whether a Reservation is made for what a pod leaves that bears conclave.io/keep-room. Whoever may annotate pods
+    has room kept by it, without the right to make Reservations."""
     offline_preemption: Literal["off", "on"] = "off"
     """Whether online pods preempt offline ones of the same priority, and offline pods no online ones whatever their
     priority; what queues take back is not judged by it. See docs/offline.md."""
@@ -254,6 +257,7 @@ class CoordinatorSettings(LeaderSettings):
             offline_margin=self.offline_margin,
             offline_grace_s=self.offline_grace_s,
             offline_min_runtime_s=self.offline_min_runtime_s,
+            keep_room=self.keep_room == "on",
             offline_preemption=self.offline_preemption == "on",
             gang_timeout_s=self.gang_timeout_s,
             gang_patience_s=self.gang_patience_s,

@@ -153,12 +153,14 @@ def pod_from_api(pod: api.KubePod) -> Pod:
 
 
 MOST_KEPT_S = 3600
+MOST_DIGITS = 6
+"""Of a number of seconds: ``int`` refuses some thousands by an error of its own."""
 
 
 def _whole_seconds(text: str) -> int:
     """At most an hour; 0, as if nothing was said, for what is no number of seconds."""
     text = text.removesuffix("s")
-    return min(int(text), MOST_KEPT_S) if text.isdecimal() else 0
+    return min(int(text), MOST_KEPT_S) if len(text) <= MOST_DIGITS and text.isdecimal() else 0
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:

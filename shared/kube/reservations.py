@@ -57,7 +57,8 @@ class _Shape(Json, frozen=True):
 
 
 def reserve_pod_from_api(item: ReservationObject) -> Pod:
-    """The reserve pod. It is on a node while the Reservation is Available, and finished once that is over."""
+    """The reserve pod, in no pod group, whatever its template says. It is on a node while the Reservation is Available,
+    and finished once that is over."""
     meta, spec, read = item.metadata, item.spec if isinstance(item.spec, Mapping) else {}, SpecReader()
     status = item.status if isinstance(item.status, Mapping) else {}
     terms = _terms(meta, spec, status, read)
@@ -81,7 +82,7 @@ def reserve_pod_from_api(item: ReservationObject) -> Pod:
     if stands or terms.phase.over:
         node = str(status.get("node") or "")
         reserve = replace(reserve, spec=replace(reserve.spec, node_name=node or None))
-    pod = replace(pod_from_api(reserve), images=(), workload="", ends=False)
+    pod = replace(pod_from_api(reserve), images=(), workload="", ends=False, group="")
     if KEEPS_ROOM_LABEL in (meta.labels or {}) and nodes is not None and nodes.match_fields and not stands:
         names = nodes.match_fields[0].values or []
         pod = replace(pod, nominated_node=names[0] if len(names) == 1 else "")
@@ -206,7 +207,7 @@ def _annotations(template: _Shape) -> dict[str, str]:
 
 
 def _spec(spec: api.PodSpec, nodes: api.NodeSelectorTerm | None, priority: int) -> api.PodSpec:
-    """What decides where it may stand. Claims and volumes are the pod's own, and not kept; nor is it in a pod group."""
+    """What decides where it may stand. Claims and volumes are the pod's own, and not kept."""
     affinity = spec.affinity
     if nodes is not None:
         required = affinity.node_affinity.required if affinity and affinity.node_affinity else None

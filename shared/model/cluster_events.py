@@ -50,10 +50,11 @@ class ObjectUnreadable(Struct, frozen=True):
 
 class Listed(Struct, frozen=True):
     """A complete list of a kind, named by its plural, has been delivered, the first or one after ``PositionLost``, or
-    there is none to be had: ``served`` False."""
+    there is none to be had: ``served`` False; ``refused``: it is not ours to read, so that there may be some."""
 
     kind: str
     served: bool = True
+    refused: bool = False
 
 
 class PositionLost(Struct, frozen=True):

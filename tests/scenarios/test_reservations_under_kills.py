@@ -81,6 +81,7 @@ async def test_every_reservation_ends_as_it_should_whoever_dies(tmp_path: Path) 
                     assert cluster.pods[f"for-{name}"]["spec"]["nodeName"] == kept["node"]
                     await phase(cluster, name, "Succeeded")
                     await succeeded()
+                    await spared(cluster, kept["node"], wanted=False)  # else who is armed next may die of that at once
                     await cluster.call("DELETE", f"/api/v1/namespaces/default/pods/for-{name}")
         await reserve(cluster, "last")
         await phase(cluster, "last", "Available")

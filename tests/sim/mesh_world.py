@@ -136,6 +136,7 @@ class MeshWorld(World):
             *self._groups_told(),
             Listed("nodes"),
             Listed("pods"),
+            Listed(RESERVATION_KIND.name),
             seen.IntentsListed(intents, self._nominations()),
             self.control,
             seen.AgentsChanged(tuple(self.records.values())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,6 +133,8 @@ def test_room_that_another_scheduler_took_is_kept_no_more() -> None:
 
 def test_what_a_rolling_update_frees_is_kept_for_its_replacement() -> None:
     told = Kept(nodes=1)
+    told.world.coordinator_settings = replace(told.world.coordinator_settings, keep_room=True)
+    told.world.replace_coordinator()
     old = of_deployment(make_pod("web-1").cpu("3"), "web")
     old.json["metadata"]["annotations"] = {"conclave.io/keep-room": "60s"}
     told.kube.add_pod(old)

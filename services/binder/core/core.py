@@ -48,7 +48,7 @@ from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import BinderCoreSettings, BinderState, BinderStats, PlacementArrival
-from services.binder.core.takeover import DEVICES, BinderTakeover
+from services.binder.core.takeover import DEVICES, RESERVATIONS, BinderTakeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.evictions import EvictionQueue
@@ -270,7 +270,10 @@ class BinderCore:
             case Listed():
                 if event.kind == "podgroups":
                     self.state.devices.knows_groups = event.served
-                self._listed(event.kind)
+                if event.kind == RESERVATIONS:
+                    self.takeover.reservations_listed(refused=event.refused)
+                else:
+                    self._listed(event.kind)
             case ObjectUnreadable():
                 if event.kind == "resourceclaims" and event.resource_version:
                     self.cycle.claims.passed(event.key, event.resource_version)
@@ -283,7 +286,7 @@ class BinderCore:
                 if event.revision != self.state.shards.revision:
                     self.lookups.stop(SHARDS_CHANGED)
             case Compared():
-                self.reconciler.compare(event.bound)
+                self.reconciler.compare(event.bound, reservations=event.reservations)
             case Tick():
                 pass
 

@@ -173,9 +173,10 @@ class BoundPod(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """The sweep's full list: every pod on a node, finished ones left out, by uid."""
+    """The sweep's full list: every pod on a node, finished ones left out, by uid; ``reservations``: with them."""
 
     bound: Mapping[str, BoundPod] = {}
+    reservations: bool = True
 
 
 Event = (

@@ -86,13 +86,15 @@ class Reconciler:
             state.cluster.forget(uid)
             state.see_pending(pod)
 
-    def compare(self, bound: Mapping[str, BoundPod]) -> None:
-        """A full list came. What it and the last one show differently from the cache is put right."""
+    def compare(self, bound: Mapping[str, BoundPod], *, reservations: bool = True) -> None:
+        """A full list came. What it and the last one show differently from the cache is put right. ``reservations``
+        False: without them, since they were not ours to list."""
         state = self._state
         accounts = state.cache.accounts
         odd = {uid for uid, pod in bound.items() if uid not in accounts or accounts[uid].node_name != pod.node}
         odd |= {uid for uid, account in accounts.items() if account.assumed_at is None and uid not in bound}
-        odd -= state.cluster.reserved.standing.keys() - accounts.keys()  # whose room a pod has taken
+        kept = state.cluster.reserved.standing.keys()
+        odd -= kept - accounts.keys() if reservations else kept  # whose room a pod has taken
         for uid in sorted(odd & self._suspects):
             state.stats.cache_suspects += 1
             state.log("cache_differs", level="error", pod_uid=uid, listed=uid in bound, accounted=uid in accounts)

@@ -12,6 +12,9 @@ What claims devices is not judged before those, their classes and all claims are
 told of a claim beside its list may not have been told of one that took the same device before. Plans for other pods do
 not wait for that (``put_off``).
 
+Nor is anything judged before Reservations are listed where nodes bear the mark that room is kept on them: a list that
+is refused or late is not one of none.
+
 Not its job: accept plans early, trust anything a former leader held in memory.
 """
 
@@ -28,6 +31,11 @@ from shared.wire.records import Intent, IntentPod
 
 DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses", "podgroups"})
 """Kinds without which nobody says who has which device, or for whom a claim is to be reserved."""
+
+
+RESERVATIONS = "reservations"
+
+REMEDY = "apply k8s/base/rbac.yaml of this version, or take conclave.io/reserved-annotations off the nodes"
 
 
 def adopt(state: BinderState, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:
@@ -59,6 +67,7 @@ class BinderTakeover:
         self._state = state
         self._missing = {"pods", "nodes"}
         self._kinds = set(kinds)
+        self._refused = self._told = False
         self._complete_at: float | None = None
         self._intents: Mapping[str, StoredIntent] | None = None
         self._open: set[str] = set()
@@ -101,6 +110,27 @@ class BinderTakeover:
         self._missing.discard(kind)
         self._kinds.discard(kind)
 
+    def reservations_listed(self, *, refused: bool) -> None:
+        """Reservations are listed, or there are none, or (``refused``) that is not ours to know."""
+        self._refused = refused
+        if not refused:
+            self.listed(RESERVATIONS)
+
+    def _awaits_reservations(self) -> bool:
+        """Whether room is kept, as nodes say, and it is not known which."""
+        if RESERVATIONS not in self._kinds or not any(
+            node is not None and node.reserved[0] for node in self._state.cache.table.nodes
+        ):
+            return False
+        if not self._told and (self._refused or self._late()):
+            self._told = True
+            self._state.log("reservations_awaited", level="warning", refused=self._refused, remedy=REMEDY)
+        return True
+
+    def _late(self) -> bool:
+        over = self._complete_at
+        return over is not None and self._state.now >= over + self._state.settings.takeover_grace_s
+
     def unlisted(self, kind: str) -> None:
         """What is shown of devices is in no order until they are listed again: a claim of ours may be shown before one
         that took its device earlier. Of other kinds the newest is enough."""
@@ -119,7 +149,11 @@ class BinderTakeover:
             return None
         if self._complete_at is None:
             self._complete_at = self._state.now
-        if self._kinds and self._state.now < self._complete_at + self._state.settings.takeover_grace_s:
+        if self._awaits_reservations():
+            return None
+        if self._refused:
+            self.listed(RESERVATIONS)
+        if self._kinds and not self._late():
             return None
         self._judged_at = self._state.now
         return self._intents
@@ -158,6 +192,8 @@ class BinderTakeover:
     def wake_at(self) -> float | None:
         """When the grace is over."""
         since = self._judged_at if self._judged_at is not None else self._complete_at
+        if self._judged_at is None and self._late():
+            return None  # it waits for Reservations
         return None if self.accepting or since is None else since + self._state.settings.takeover_grace_s
 
 

@@ -274,9 +274,10 @@ class ApiCalls:
                         meta, node = pod.metadata, pod.spec.node_name
                         if node and pod.status.phase not in FINISHED_PHASES:
                             bound[meta.uid] = BoundPod(meta.namespace or "", meta.name, node)
-            for reserve in await reservations.standing(self._api):
-                bound[reserve.uid] = BoundPod(reserve.namespace, reserve.name, reserve.node_name)
+            reserves = await reservations.standing(self._api)
         except KubeError as error:
             self._log.info("compare_skipped", error=error)
             return
-        self._post((Compared(bound),))
+        for reserve in reserves or ():
+            bound[reserve.uid] = BoundPod(reserve.namespace, reserve.name, reserve.node_name)
+        self._post((Compared(bound, reserves is not None),))

@@ -47,7 +47,7 @@ from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterInta
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoordinatorState, CoreSettings
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
-from services.coordinator.core.takeover import Takeover
+from services.coordinator.core.takeover import RESERVATIONS, Takeover
 from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, UnplacedParts
 from services.coordinator.cycle.failures import FailureHandler
@@ -64,7 +64,6 @@ from services.coordinator.preemption.search import Preemptor
 from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
-from services.coordinator.reservations.seats import ReservedSeats
 from services.coordinator.rollout.evaluation import RolloutEvaluation
 from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import LatencyChanges, Variants
@@ -128,7 +127,6 @@ class Core:
         self.pods = PodIntake(
             state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer, self.giving_way
         )
-        self.seats = ReservedSeats(state, self.failures.conflicts)
         self.variants = Variants(state)
         self.intake = ClusterIntake(
             state,
@@ -242,7 +240,10 @@ class Core:
                 elif event.kind == POD_GROUPS:
                     self.pods.try_awaiting(group_key(GroupSource.NATIVE, *event.key.split("/", 1)))
             case Listed():
-                self.takeover.listed(event.kind)
+                if event.kind == RESERVATIONS:
+                    self.takeover.reservations_listed(served=event.served, refused=event.refused)
+                else:
+                    self.takeover.listed(event.kind)
                 if event.kind == CLAIMS and not event.served:
                     self.pods.claims_unserved()
             case NodeDeleted():
@@ -354,8 +355,8 @@ class Core:
             work = self._step(self.queues.step, work, 2 + self._searching())
         if queue.order.backing_off:
             queue.flush(now)
-        if state.cluster.reserved.offered:
-            self.seats.rouse()
+        if (at := self.cycle.seats.wake_at()) is not None and at <= now:
+            self.cycle.seats.rouse()
         self.nominations.holds.step()
         self.nominations.delayed.step()
         self._again = False
@@ -445,6 +446,8 @@ class Core:
         if (at := self.giving_way.wake_at()) is not None:
             times.append(at)
         if (at := self.protected.wake_at()) is not None:
+            times.append(at)
+        if (at := self.cycle.seats.wake_at()) is not None:
             times.append(at)
         return times
 

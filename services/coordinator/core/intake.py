@@ -22,7 +22,7 @@ from services.coordinator.cycle.requeueing import FREED, Requeuer
 from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.reservations.leaving import kept_room
+from services.coordinator.reservations.leaving import LeftRoom
 from shared.model.devices import DeviceClaim
 from shared.model.node import Node
 from shared.model.node_topology import NodeTopology
@@ -69,6 +69,7 @@ class PodIntake:
         self._requeuer = requeuer
         self._giving_way = giving_way
         self._claims_served = True
+        self._left_room = LeftRoom()
         self._profiles = state.settings.profiles if state.settings.profiles.special else None
 
     def seen(self, pod: Pod) -> None:
@@ -251,6 +252,8 @@ class PodIntake:
         if held is not None:
             self._requeuer.node_changed(held.node_name, ClusterEvent.POD_DELETED)
             self._giving_way.pod_gone(uid, held.node_name)
+            if cluster.reserved.on:
+                cluster.reserved.node_changed(held.node_name)
         if stood is not None:
             self._requeuer.pod_changed(stood, ClusterEvent.POD_DELETED)
             if stood.group:
@@ -287,8 +290,10 @@ class PodIntake:
         self._drop(pod.uid)
         begins = stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating)
         counted_on = pod.uid in self._preemptor.nominations.leaving and pod.node_name in state.cluster.nominated
-        if pod.keep_room_s and pod.terminating and (stood is None or begins) and (room := kept_room(pod)) is not None:
-            state.out.append(room)
+        if pod.keep_room_s and pod.terminating and (stood is None or begins) and state.settings.keep_room:
+            ours = state.reservations_served and pod.scheduler_name in state.ours
+            if ours and (room := self._left_room.keep(pod, state.now)) is not None:
+                state.out.append(room)
         if begins and not counted_on:  # else nothing is new since somebody was nominated there
             self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
@@ -396,6 +401,8 @@ class ClusterIntake:
             self._giving_way.node_changed(node.name)
         if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
             self._registry.change_node(node)
+        if events and state.cluster.reserved.on:
+            state.cluster.reserved.node_changed(node.name)
         for event in events:
             self._requeuer.node_changed(node.name, event)
         if known is not None and known.latency_us != node.latency_us:

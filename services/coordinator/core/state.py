@@ -124,6 +124,8 @@ class CoreSettings:
     """For so long a node is short before anybody leaves for it."""
     offline_min_runtime_s: float = 0.0
     """For so long after its start an offline pod does not give way, unless it says otherwise."""
+    keep_room: bool = False
+    """True: what a pod leaves is kept for its controller's next, where its annotation asks for that."""
     offline_preemption: bool = False
     """True: an offline pod that may be evicted counts one below its priority, and preempts no online one."""
     objects_grace_s: float = 5.0
@@ -248,6 +250,8 @@ class CoordinatorState:
     """The zones of nodes, and who stands in which."""
     reservations: dict[str, Pod] = field(default_factory=dict)
     """Reserve pods of all Reservations there are, as they were shown last, by uid."""
+    reservations_served: bool = False
+    """Whether those are all: they were listed, and still may be."""
     spared: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     """Nodes that say that room is kept there, or bear all by which autoscalers leave it alone (``Node.reserved``)."""
     others: set[str] = field(default_factory=set)

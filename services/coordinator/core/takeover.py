@@ -5,6 +5,9 @@
 An intent found in etcd is the binder's to finish or to withdraw; until the watch or the binder resolves it, its pods
 are held here (their place is "intent", I3). Intents of older leaders cannot appear later, since the binder compares
 the coordinator's term in every commit; so the list taken after the election is complete.
+
+Reservations are optional, as a cluster may have no such kind; where nodes bear the mark that room is kept on them, they
+are waited for like pods, whose room they keep: a list that is refused or late is not one of none.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from shared.model.pod import Pod
 REQUIRED = frozenset({"pods", "nodes", "intents", "agents", "control"})
 """What a new leader must have complete before it offers anything."""
 
+RESERVATIONS = "reservations"
+
+REMEDY = "apply k8s/base/rbac.yaml of this version, or take conclave.io/reserved-annotations off the nodes"
+
 ASK_AGAIN_S = 2.0
 """Pause before the API server is asked again about a pod whose intent is gone."""
 
@@ -31,6 +38,7 @@ class Takeover:
         self._missing = set(REQUIRED)
         self._kinds = set(kinds)
         self._complete_at: float | None = None
+        self._refused = self._told = False
         self._early: dict[str, tuple[Pod, float]] = {}
         self._intents: dict[str, IntentRecord] = {}
         self._node_of: dict[str, str] = {}
@@ -55,6 +63,13 @@ class Takeover:
         self._missing.discard(kind)
         self._kinds.discard(kind)
 
+    def reservations_listed(self, *, served: bool, refused: bool) -> None:
+        """Reservations are listed, or there are none, or (``refused``) that is not ours to know."""
+        self._state.reservations_served = served
+        self._refused = refused
+        if not refused:
+            self.listed(RESERVATIONS)
+
     def list_intents(self, intents: tuple[IntentRecord, ...]) -> None:
         """The intents there were when this leader won."""
         if "intents" not in self._missing:
@@ -71,14 +86,25 @@ class Takeover:
             return False
         if self._complete_at is None:
             self._complete_at = self._state.now
-        late = self._state.now >= self._complete_at + self._state.settings.objects_grace_s
+        if RESERVATIONS in self._kinds and any(marked for marked, _ in self._state.spared.values()):
+            if not self._told and (self._refused or self._late()):
+                self._told = True
+                self._state.log("reservations_awaited", level="warning", refused=self._refused, remedy=REMEDY)
+            return False
+        if self._refused:
+            self.listed(RESERVATIONS)
+        late = self._late()
         if self._kinds and late:
             self._state.log("takeover_incomplete", level="warning", missing=", ".join(sorted(self._kinds)))
         return late or not self._kinds
 
+    def _late(self) -> bool:
+        over = self._complete_at
+        return over is not None and self._state.now >= over + self._state.settings.objects_grace_s
+
     def grace_over_at(self) -> float | None:
-        """When a leader begins without the lists that are still missing."""
-        if self._complete_at is None or not self._kinds:
+        """When a leader begins without the lists that are still missing; None: not by itself."""
+        if self._complete_at is None or not self._kinds or self._late():
             return None
         return self._complete_at + self._state.settings.objects_grace_s
 

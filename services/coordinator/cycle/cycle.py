@@ -83,6 +83,7 @@ class Cycle:
         self._ledger = ledger
         self._requeuer = parts.requeuer
         self._taker = Taker(state, variants, parts.failures, parts.together)
+        self.seats = self._taker.reserved
         self._dispatcher = Dispatcher(state)
         self._promising = Promising(state, registry, variants)
         self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)

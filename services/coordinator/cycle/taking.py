@@ -101,7 +101,7 @@ class Taker:
         self._variants = variants
         self._failures = failures
         self._together = together
-        self._reserved = ReservedSeats(state, failures.conflicts)
+        self.reserved = ReservedSeats(state, failures.conflicts)
         self.classes = Classes()
         self.examination: Examination | None = None
         """Of a group that was taken, and is not judged yet."""
@@ -159,11 +159,13 @@ class Taker:
         state, constraints = self._state, self._state.constraints
         self.units += 1
         unit = Unit(self.units, pod, state.queue.entries[pod.uid].able_since)
-        if state.cluster.reserved.standing and (seated := self._reserved.seat(unit)) is not None:
-            taken.seated.append((seated, pod))
-            taken.work += WORK_IN_FULL
-            return True
         template = constraints.template(pod)
+        if state.cluster.reserved.standing:
+            seated, work = self.reserved.seat(unit, template)
+            taken.work += work
+            if seated is not None:
+                taken.seated.append((seated, pod))
+                return True
         judged = self._judge(pod, template)
         offered = taken.classes.get(judged.known.id)
         if offered is not None and not taken.together:  # its class is in the offer: a node may take it

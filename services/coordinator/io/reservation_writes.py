@@ -1,8 +1,8 @@
 """Writes what becomes of Reservations, and the annotations of nodes that room is kept on, one after the other; what is
 due is ``reservations/keeper.py``'s.
 
-A write that fails is made again at a later look, since the watch does not show it. Where the role may not write, or the
-definition is not there any more, that is told once and tried rarely.
+A write that fails is made again at a later look, since the watch does not show it. One that is refused (by the role, or
+by a webhook that guards one namespace) is told once and made again rarely, each for itself: the others go on.
 
 Annotations of a node that others have written stay: the node says itself which were added, so whoever leads takes away
 those and no others.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -51,25 +51,32 @@ class ReservationWrites:
         self._api = api
         self._may_act = may_act
         self._reached = reached
-        self._told = False
+        self._refused_until: dict[str, float] = {}
+        """By what was to be written to, when that is tried again."""
 
     async def keep(self, core: Core, *, clock: Callable[[], float], every_s: float = EVERY_S) -> None:
         """Write what is due; eternal."""
-        keeper, again_s = ReservationKeeper(core.state), 0.0
+        keeper = ReservationKeeper(core.state)
         while True:
             await asyncio.sleep(every_s)
             ready = core.state.started and RESERVATIONS.plural not in core.takeover.missing
-            if not ready or clock() < again_s:
-                continue
-            for work in keeper.due(time.time()):
-                if not self._may_act():
-                    break
-                if not await self.write(work):
-                    again_s = clock() + REFUSED_S
-                    break
+            if ready:
+                await self.write_all(keeper.due(time.time()), clock)
 
-    async def write(self, work: ReservationWork) -> bool:
-        """False: we may not write, which no other try would change."""
+    async def write_all(self, due: Sequence[ReservationWork], clock: Callable[[], float]) -> None:
+        """What is due, but what was refused lately."""
+        objects = [work.node if isinstance(work, MarkNode) else work.pod.uid for work in due]
+        self._refused_until = {one: self._refused_until[one] for one in objects if one in self._refused_until}
+        for work, one in zip(due, objects, strict=True):
+            if clock() < self._refused_until.get(one, 0.0):
+                continue
+            if not self._may_act():
+                break
+            if not await self.write(work, told=one in self._refused_until):
+                self._refused_until[one] = clock() + REFUSED_S
+
+    async def write(self, work: ReservationWork, *, told: bool = False) -> bool:
+        """False: we may not write that, which no other try would change; people are told of it, unless they were."""
         try:
             match work:
                 case EndReservation(pod=pod):
@@ -93,16 +100,17 @@ class ReservationWrites:
         except KubeRejected as error:
             log.info("reservation_unwritten", work=type(work).__name__, error=error)
             if error.status in (403, 405):
-                if not self._told:
-                    log.warning("reservations_refused", error=error, remedy=REMEDY)
-                self._told = True
+                if not told:
+                    log.warning("reservation_refused", object=_key(work), error=error, remedy=REMEDY)
                 return False
         except KubeError as error:
             log.info("reservation_unwritten", work=type(work).__name__, error=error)
         return True
 
     async def reserve(self, work: KeepRoom) -> None:
-        """Make the Reservation for what a pod leaves. One that is there already is that."""
+        """Make the Reservation for what a pod leaves, while the lease holds. One that is there already is that."""
+        if not self._may_act():
+            return
         try:
             self._reached("before_keep_room")
             await reservations.create(
@@ -138,6 +146,10 @@ def marks_of(shown: Mapping[str, str], *, keep: bool) -> dict[str, Any]:
     if not missing and RESERVED_ANNOTATIONS in shown:
         return {}
     return {**dict.fromkeys(missing, "true"), RESERVED_ANNOTATIONS: ",".join(ours)}
+
+
+def _key(work: ReservationWork) -> str:
+    return work.node if isinstance(work, MarkNode) else f"{work.pod.namespace}/{reservation_of(work.pod.name)}"
 
 
 def _name(pod: Pod) -> ReservationName:

@@ -129,6 +129,8 @@ class ReservationKeeper:
             right = (marked and spared) if keep else not marked
             if right:
                 self._marked_at.pop(node, None)
+            elif not keep and not state.reservations_served:
+                continue  # who may not see them does not know that there are none
             elif node in rows and now >= self._marked_at.get(node, now):
                 self._marked_at[node] = now + MARK_AGAIN_S
                 yield MarkNode(node, keep)

@@ -3,7 +3,8 @@
     begins to leave, annotation conclave.io/keep-room --> a Reservation for its controller, on its node, for so long
 
 The Reservation is made while the pod still holds the room, and is nominated to its node until the room is free: nobody
-of its priority or a lower one takes it in between.
+of its priority or a lower one takes it in between. Who may annotate pods need not be one who may make Reservations: so
+this is off by default, and of one controller's room so much is kept at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,28 @@ from shared.model.pod import Pod
 from shared.model.reservation import KEEPS_ROOM_LABEL
 from shared.model.resources import CPU
 from shared.scheduling.state.reserved_room import controllers_of
+
+MOST_AT_A_TIME = 32
+"""Pods of one controller whose room is kept: more leave by deletion in a loop than by a rolling update."""
+
+
+class LeftRoom:
+    """One term's: until when it was asked to keep room, by namespace and controller."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, str, str], list[float]] = {}
+
+    def keep(self, pod: Pod, now: float) -> KeepRoom | None:
+        """As ``kept_room``; None too where enough is kept for the pod's controller."""
+        room = kept_room(pod)
+        if room is None:
+            return None
+        self._until = {key: left for key, all_ in self._until.items() if (left := [at for at in all_ if at > now])}
+        until = self._until.setdefault((pod.namespace, *controllers_of(pod)[-1]), [])
+        if len(until) >= MOST_AT_A_TIME:
+            return None
+        until.append(now + pod.keep_room_s)
+        return room
 
 
 def kept_room(pod: Pod) -> KeepRoom | None:

@@ -78,11 +78,13 @@ class Synced(Struct, frozen=True):
     when a kind is there to be had that was not.
 
     ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number. ``served``:
-    False where nothing is there to be had, since the kind is not served or not ours to read."""
+    False where nothing is there to be had, since the kind is not served or not ours to read; ``refused``: the latter,
+    so that there may be some."""
 
     resource_version: str
     asked: int = 0
     served: bool = True
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Reflector(Generic[T]):
                         tell = log.warning if error.status == 403 else log.info  # many clusters lack some kinds
                         tell("kind_not_readable", resource=self._resource.name, error=error)
                     if self._owes_synced(asked, served=False):
-                        yield [Synced("", asked, served=False)]
+                        yield [Synced("", asked, served=False, refused=error.status == 403)]
                     failures = 0
                     if self._asked == asked:
                         await self._rest(self._unserved_retry_s)

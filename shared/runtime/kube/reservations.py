@@ -117,13 +117,13 @@ async def mark(api: KubeApi, where: ReservationName, reason: str, message: str) 
     return False
 
 
-async def standing(api: KubeApi) -> list[Pod]:
-    """The reserve pods that stand on nodes; none where the kind is not served."""
+async def standing(api: KubeApi) -> list[Pod] | None:
+    """The reserve pods that stand on nodes; none where the kind is not served; None: that is not ours to know."""
     try:
         found = await api.list(RESERVATIONS)
     except KubeRejected as error:
         if error.status in (403, 404):
-            return []
+            return [] if error.status == 404 else None
         raise
     pods = (reserve_pod_from_api(item) for item in found.items)
     return [pod for pod in pods if pod.node_name and not pod.finished]

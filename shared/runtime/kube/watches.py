@@ -286,7 +286,7 @@ def reservation_events(
             case DeletedObject():
                 events.append(PodDeleted(event.object.metadata.uid))
             case Synced():
-                events.append(Listed(RESERVATION_KIND.name, served=event.served))
+                events.append(Listed(RESERVATION_KIND.name, event.served, event.refused))
             case Malformed():
                 bad = event.object
                 log.warning("reservation_malformed", reservation=f"{bad.namespace}/{bad.name}", error=bad.error)

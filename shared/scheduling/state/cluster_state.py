@@ -26,7 +26,7 @@ from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.nominated_room import NominatedPods, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
-from shared.scheduling.state.reserved_room import ReservedRoom, covering, serves
+from shared.scheduling.state.reserved_room import ReservedRoom, as_bound, covering, serves
 from shared.scheduling.state.workloads import Workloads
 from shared.scheduling.state.zones_port import KeepsZones
 
@@ -176,8 +176,10 @@ class ClusterState:
         if pod.reserves is not None:
             if pod.uid in self.nominated_to:
                 self.withdraw_nomination(pod.uid, stays_on=pod.node_name)
-            if pod.uid not in reserved.standing:
+            if (bound := reserved.standing.get(pod.uid)) is None:
                 self.cache.forget(pod.uid)  # as it was assumed, perhaps elsewhere
+            elif bound.node_name == pod.node_name:
+                pod = as_bound(pod, bound)
             reserved.put(pod)
             self._recount(pod.uid)
             return
@@ -200,10 +202,11 @@ class ClusterState:
             self._recount(reservation)
         return covering(pod.pod_class, reserve.pod_class) if reserve.reserves.once else pod.pod_class
 
-    def leave_room(self, uid: str) -> None:
-        """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine."""
+    def leave_room(self, uid: str, *, offers: bool = True) -> None:
+        """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine. ``offers`` False:
+        it was let have it only to be judged."""
         if uid in self.reserved.taker_of:
-            self._recount(self.reserved.leave(uid))
+            self._recount(self.reserved.leave(uid, offers=offers))
 
     def _leave_reserved(self, uid: str) -> str:
         """Which reservation's room the pod has no more."""

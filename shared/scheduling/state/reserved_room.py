@@ -77,6 +77,17 @@ def remaining(kept: PodClass, takers: Iterable[PodClass]) -> PodClass:
     return replace(kept, requests=left, host_ports=tuple(port for port in kept.host_ports if port in ports))
 
 
+def as_bound(pod: Pod, bound: Pod) -> Pod:
+    """The reserve pod with the shape that was judged and bound: what is edited since takes no room that nobody checked.
+    Whose it is and until when may change."""
+    assert pod.reserves is not None
+    assert bound.reserves is not None
+    return replace(
+        pod, pod_class=bound.pod_class, priority=bound.priority, relations=bound.relations, devices=bound.devices,
+        reserves=replace(pod.reserves, once=bound.reserves.once),
+    )  # fmt: skip
+
+
 class ReservedRoom:
     """``standing``: reserve pods on their nodes by uid, each with all of its amounts; ``taker_of``: by a pod's uid the
     reservation that it takes; ``takers``: by reservation, also one not seen yet, the pods that take it."""
@@ -104,7 +115,7 @@ class ReservedRoom:
         self.standing[pod.uid] = pod
         self.offered[pod.uid] = None
         self.on.setdefault(pod.node_name, {})[pod.uid] = None
-        for key in _keys_of(pod):
+        for key in keys_of(pod):
             self._by_owner.setdefault(key, {})[pod.uid] = None
 
     def drop(self, uid: str) -> None:
@@ -115,15 +126,19 @@ class ReservedRoom:
             self.offered.pop(uid, None)
         self.spent.discard(uid)
 
+    def node_changed(self, name: str) -> None:
+        """The node may take who was refused there, into what is kept on it."""
+        self.offered |= self.on.get(name, {})
+
     def _unlist(self, pod: Pod) -> None:
         _take_from(self.on, pod.node_name, pod.uid)
-        for key in _keys_of(pod):
+        for key in keys_of(pod):
             _take_from(self._by_owner, key, pod.uid)
 
     def kept_for(self, pod: Pod) -> list[Pod]:
         """The reserve pods whose room the pod may have and nobody has taken, the first made first."""
         namespace, found = pod.namespace, dict[str, None]()
-        for key in (("pod", pod.name), *controllers_of(pod), ("", "")):
+        for key in owned_by(pod):
             found |= self._by_owner.get((namespace, *key), {})
         if not found:
             return []
@@ -151,14 +166,16 @@ class ReservedRoom:
         self.taker_of[pod.uid] = uid
         self.takers.setdefault(uid, {})[pod.uid] = pod
 
-    def leave(self, pod_uid: str, *, bound: bool = False) -> str:
-        """The pod has it no more; which reservation's. ``bound``: it stood there."""
+    def leave(self, pod_uid: str, *, bound: bool = False, offers: bool = True) -> str:
+        """The pod has it no more; which reservation's. ``bound``: it stood there; ``offers`` False: that is news to
+        nobody, since it never had it but to be judged."""
         uid = self.taker_of.pop(pod_uid)
         reserve = self.standing.get(uid)
         if reserve is not None:
             if bound and reserve.reserves is not None and reserve.reserves.once and self._believed(reserve):
                 self.spent.add(uid)
-            self.offered[uid] = None
+            if offers:
+                self.offered[uid] = None
         _take_from(self.takers, uid, pod_uid)
         return uid
 
@@ -190,7 +207,13 @@ class ReservedRoom:
                     yield f"reserved: {uid} is for once and taken by {' and '.join(believed)}"
 
 
-def _keys_of(pod: Pod) -> list[tuple[str, str, str]]:
+def owned_by(pod: Pod) -> tuple[tuple[str, str], ...]:
+    """By which owners of its namespace a reservation may be its: ``keys_of`` has those of a reservation."""
+    return (("pod", pod.name), *controllers_of(pod), ("", ""))
+
+
+def keys_of(pod: Pod) -> list[tuple[str, str, str]]:
+    """Namespace and owner, one of each pair, by which a reserve pod is found."""
     terms = pod.reserves
     assert terms is not None
     names = [

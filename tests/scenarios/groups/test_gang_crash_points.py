@@ -73,8 +73,10 @@ async def deaths(
             await armed.ready.wait()
             armed.may_start.clear()
             armed.environ[VARIABLE] = f"{following}=kill" if following else ""
+            other.may_start.clear()  # it would run for the leadership too, and may win where the armed one is slow
             await started_anew(other, cluster.mesh, signal.SIGTERM)
             assert await cluster.mesh.leader(service) == name
+            other.may_start.set()
             await other.ready.wait()
         armed.ended.clear()
         yield partial(succeeded, failpoint)

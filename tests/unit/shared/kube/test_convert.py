@@ -67,3 +67,11 @@ def test_a_share_of_a_gpu_that_only_kai_hands_out_keeps_the_pod_waiting(name: st
     assert f"the annotation {name}" in pod.pod().unsupported
     assert not pod.on("n").pod().unsupported  # who placed it knows
     assert not make_pod().set(annotations={"note": name}).pod().unsupported
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("60", 60), ("7200", 3600), ("9" * 5000, 0), ("soon", 0), ("-1", 0), ("", 0)]
+)
+def test_what_is_no_number_of_seconds_to_keep_room_is_not_said_and_raises_nothing(text: str, seconds: int) -> None:
+    pod = make_pod("a").set(annotations={"conclave.io/keep-room": text}).pod()
+    assert (pod.invalid, pod.keep_room_s) == ("", seconds)

@@ -62,6 +62,17 @@ def test_nodes_are_narrowed_beside_what_the_template_says() -> None:
     assert (pod.labels, pod.gates, pod.relations) == ({"app": "web"}, (), None)
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "gang"}}, "spec": {"containers": [{"name": "c"}]}},
+        {"spec": {"containers": [{"name": "c"}], "schedulingGroup": {"podGroupName": "gang"}}},
+    ],
+)
+def test_a_reservation_is_in_no_pod_group_whatever_its_template_says(template: dict[str, Any]) -> None:
+    assert reserve({"resources": None, "template": template}).group == ""
+
+
 def test_owners_are_read() -> None:
     pod = reserve({"owners": [{"controller": {"kind": "Deployment", "name": "web"}, "pod": "web-1"}]})
     assert pod.reserves is not None
