@@ -33,9 +33,10 @@ class _Kind:
 
 
 class ZoneKinds:
-    """Those that were seen since the last ``clear``."""
+    """Those that were seen since the last ``clear``. ``trusting``: as in ``inside.py``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusting: bool = False) -> None:
+        self._trusting = trusting
         self._shapes: dict[object, int] = {}
         self._number: dict[object, int] = {}
         self._kinds: list[_Kind | None] = [None]
@@ -90,7 +91,7 @@ class ZoneKinds:
             if of is None:
                 return UNJUDGED
             books = of.books.copy()
-            seated(of.topology, books, needs)
+            seated(of.topology, books, needs, trusting=self._trusting)
             known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
         return known
 
