@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared.scheduling.numa import dedicated as rules
 from shared.scheduling.numa.admission import admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S
+from shared.scheduling.numa.placed import seat
 from shared.scheduling.numa.rule import MOST, prepare
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
@@ -37,10 +37,10 @@ def cpus_free(zones: NodeZones) -> list[int]:
 
 def seats(asked: PodNeeds, one: NodeTopology, *before: PodNeeds) -> list[int] | None:
     """The zones that it gets on a node where those before it stand."""
-    managers = Managers(one)
-    for number, other in enumerate(before):
-        assert managers.admit(str(number), other).refusal is None
-    verdict = managers.admit("asked", asked)
+    books = Books(one)
+    for other in before:
+        assert seat(one, books, other) is not None
+    verdict = admit(one, books, asked)
     return None if verdict.refusal is not None else verdict.zones()["main"]
 
 
@@ -337,67 +337,6 @@ def test_a_zone_that_is_nearly_used_up_is_better_than_an_idle_one_and_no_agent_t
     assert plain.scores(np.arange(3)) is None
 
 
-class SpreadingAgent:
-    """An agent of Katalyst's by a rule of its own: of the zones that its rules allow it takes any."""
-
-    def __init__(self, one: NodeTopology, rng: Random) -> None:
-        self.one, self.rng = one, rng
-        self.held: dict[str, dict[int, dict[str, int]]] = {}
-        self.alone: set[str] = set()
-
-    def free(self, zone: int, name: str) -> int:
-        of = [has[zone].get(name, 0) for has in self.held.values() if zone in has]
-        return self.one.zones[zone].allocatable.get(name, 0) - sum(of)
-
-    def ways(self, asked: PodNeeds) -> list[tuple[int, ...]]:
-        wanted, ids = asked.dedicated, range(len(self.one.zones))
-        assert wanted is not None
-        single = self.one.policy is TopologyPolicy.SINGLE_NUMA_NODE
-        gpus = sum(count for _, count in wanted.devices)
-        size, each = -(-wanted.cpus // 8), len(self.one.zones) // 2
-        taken = {zone for uid in self.alone for zone in self.held[uid]}
-        used = {zone for has in self.held.values() for zone in has}
-        if wanted.exclusive:
-            sets = [] if single and size > 1 else combinations([zone for zone in ids if zone not in used], size)
-            found = [zones for zones in sets if size > each or len({zone // each for zone in zones}) == 1]
-        else:
-            found = [
-                (zone,)
-                for zone in ids
-                if zone not in taken and self.free(zone, "cpu") >= wanted.cpus and self.free(zone, "memory") >= GI
-            ]
-        return [
-            zones for zones in found
-            if not single or not self.one.zones[0].allocatable.get("nvidia.com/gpu")
-            or sum(self.free(zone, "nvidia.com/gpu") for zone in zones) >= gpus
-        ]  # fmt: skip
-
-    def admit(self, uid: str, asked: PodNeeds) -> bool:
-        ways, wanted = self.ways(asked), asked.dedicated
-        assert wanted is not None
-        if not ways:
-            return False
-        zones = self.rng.choice(ways)
-        left, gpus = wanted.cpus, sum(count for _, count in wanted.devices)
-        has = self.held[uid] = {}
-        for zone in zones:
-            part, given = min(left, 8), min(gpus, self.free(zone, "nvidia.com/gpu"))
-            has[zone] = {"cpu": part, "memory": GI if zone == zones[0] else 0, "nvidia.com/gpu": given}
-            left, gpus = left - part, gpus - given
-        if wanted.exclusive:
-            self.alone.add(uid)
-        return True
-
-    def remove(self, uid: str) -> None:
-        self.alone.discard(uid)
-        del self.held[uid]
-
-    def report(self) -> NodeTopology:
-        return replace(
-            self.one, held={uid: {zone: dict(of) for zone, of in has.items()} for uid, has in self.held.items()}
-        )
-
-
 class KatalystWalk:
     """Machines whose agents choose for themselves; each object is published in time or late."""
 
@@ -409,7 +348,7 @@ class KatalystWalk:
             for at in range(4)
         ]  # fmt: skip
         self.state, self.zones = cluster(*made, trusting=trusting)
-        self.managers = {one.node: SpreadingAgent(one, self.rng) for one in made}
+        self.managers = {one.node: Managers(one) for one in made}
         self.standing: dict[str, str] = {}
         self.refused, self.placed, self.version = 0, 0, 1
 
@@ -431,7 +370,7 @@ class KatalystWalk:
                           gpus=self.rng.choice([0, 0, 1]))  # fmt: skip
         rule = prepare(self.state, pod(uid, asked))
         assert rule is not None
-        would = [bool(self.managers[name].ways(asked)) for name in self.state.table.names]
+        would = [self.managers[name].would_admit(asked) for name in self.state.table.names]
         mask = rule.mask()
         if not self.late:
             assert mask.tolist() == would
@@ -440,7 +379,7 @@ class KatalystWalk:
             name = self.state.table.names[self.rng.choice(rows.tolist())]
             self.state.assume(pod(uid, asked), name, 0.0)
             self.placed += 1
-            if self.managers[name].admit(uid, asked):
+            if self.managers[name].admit(uid, asked).refusal is None:
                 self.standing[uid] = name
             else:
                 self.refused += 1
@@ -458,7 +397,7 @@ def test_no_agent_refuses_what_was_let_on_nor_is_room_left_where_objects_are_in_
 
 
 def test_agents_refuse_where_one_trusts_that_they_choose_as_we_do() -> None:
-    walk: Any = KatalystWalk(0, 0.9, trusting=True)
+    walk: Any = KatalystWalk(3, 0.9, trusting=True)
     for number in range(150):
         walk.step(number)
     assert walk.refused > 0
