@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.agents.views import usage_of
+from shared.agent.replica import Replica
 from shared.model.constraints import PodClass
 from shared.model.gpu import GpuRequest
 from shared.model.gpu_shares import DEFAULT
@@ -19,6 +21,8 @@ from shared.policy.observation import Observation, Supplies, supply
 from shared.scheduling.numa.inside import LATE_S
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.wire.codec import decode, encode
+from shared.wire.messages import VERSION, NodeRow, View, ViewUpdate
 from tests.unit.shared.policy.frag.test_policy import some_weights
 from tests.unit.shared.scheduling.numa.make import GI, dedicated, needs, topology
 
@@ -157,3 +161,27 @@ def test_a_zone_counts_for_those_whom_somebody_aligns_there(asked: PodNeeds, kat
     zones = [[8000, GI, 1000, 1000, katalyst]]
     found = zone_state(zones, GpuRequest(4000, 1024, 1, 1000), asked, (16000, 64 * GI))
     assert (found is not None) is judged
+
+
+def test_agents_judge_by_the_zones_that_a_view_tells_them_as_the_leader_does() -> None:
+    state, zones = cluster(STRANDS, KEEPS)
+    zones.mask(ASKED)
+    table, replica = state.cache.table, Replica()
+    known = sorted(table.column_of, key=lambda name: table.column_of[name])
+    rows = [
+        NodeRow(node.name, {}, [], False, dict(node.allocatable), usage_of(table, row))
+        for row, node in enumerate(table.nodes)
+        if node is not None
+    ]
+    told = decode(encode(ViewUpdate(VERSION, 1, 0, 5, View(1, 0, 1, known, rows))), ViewUpdate)
+    assert replica.apply(told.view)
+    assert replica.table.zones_free == table.zones_free
+    policy = FgdPolicy()
+    supply(policy, Supplies())
+    seen = Observation(replica.table, ALIGNED, replica.table.live_rows())
+    assert policy.decide(seen, np.random.default_rng(0)).score.tolist() == scores(FgdPolicy(), state)
+    state.cache.assume("a", "strands", ALIGNED, 0.0)
+    zones.mask(ASKED)
+    usage = ViewUpdate(VERSION, 2, 0, 5, View(1, 1, 2, known, [], usages=[usage_of(table, 0)]))
+    assert replica.apply(decode(encode(usage), ViewUpdate).view)
+    assert replica.table.zones_free == table.zones_free
