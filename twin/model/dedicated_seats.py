@@ -58,9 +58,13 @@ def seat(topology: NodeTopology, standing: Standing, wanted: Dedicated, uid: str
     memory = _dealt(has, zones, MEMORY, None if wanted.exclusive else wanted.memory)
     devices: dict[str, Mapping[int | None, int]] = {}
     for name, count in wanted.devices:
-        given = _dealt(has, order, name, count)
+        given: dict[int | None, int] = {}
+        for zone, part in _dealt(has, order, name, count).items():
+            given[zone] = part
         rest = count - sum(given.values())
-        devices[name] = {**given, **({None: rest} if rest and name in topology.loose_devices else {})}
+        if rest and name in topology.loose_devices:
+            given[None] = rest
+        devices[name] = given
     return ContainerSeat(cpus, tuple(MemoryBlock(MEMORY, (zone,), size) for zone, size in memory.items()), devices)
 
 
