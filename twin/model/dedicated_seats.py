@@ -58,9 +58,7 @@ def seat(topology: NodeTopology, standing: Standing, wanted: Dedicated, uid: str
     memory = _dealt(has, zones, MEMORY, None if wanted.exclusive else wanted.memory)
     devices: dict[str, Mapping[int | None, int]] = {}
     for name, count in wanted.devices:
-        given: dict[int | None, int] = {}
-        for zone, part in _dealt(has, order, name, count).items():
-            given[zone] = part
+        given: dict[int | None, int] = dict(_dealt(has, order, name, count).items())
         rest = count - sum(given.values())
         if rest and name in topology.loose_devices:
             given[None] = rest
