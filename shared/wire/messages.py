@@ -69,7 +69,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     ports: Annotated[list[HostPort], Meta(max_length=4096)] = []
     device_free: Annotated[list[int], Meta(max_length=64)] = []
     claimed_free: Annotated[list[int], Meta(max_length=1024)] = []
-    zones: Annotated[list[Annotated[list[int], Meta(min_length=4, max_length=4)]], Meta(max_length=16)] = []
+    zones: Annotated[list[Annotated[list[int], Meta(min_length=5, max_length=16)]], Meta(max_length=16)] = []
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):
