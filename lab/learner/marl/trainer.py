@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,13 +13,14 @@ import numpy as np
 from lab.algorithms.imitation import ImitationReport, spelled
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
-from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
+from lab.learner.marl.training import LEAST_OF_CLASS, MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
 from lab.learner.training.captured import CapturedFile, captured, write_kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
 from shared.errors import ConfigError
+from shared.policy.marl.class_networks import SHARED, split
 from shared.policy.marl.policy import NAME
 from shared.policy.weights import shipped
 
@@ -71,6 +72,12 @@ def train_marl(request: TrainRequest) -> None:
                 f"{COST}, shipped weights": round(float(np.mean(costs)), 5),
             }
             data, validated, limits = found.describe(), (), [found.limit, *LIMITS[1:]]
+            if isinstance(best, MarlRun) and request.per:
+                seen = best.seen_by_class()
+                figures[f"transitions by {request.per}"] = seen
+                shared = best.ground.imbalance(split(best.best)[SHARED], workers)
+                figures[f"{COST}, the shared network for all nodes"] = round(shared, 5)
+                limits.append(_class_limit(request.per, seen))
     weights = best.weights(
         version=shipped(request.policy).card.version + 1 if found is not None else VERSION,
         trained=trained_as(request, best, validation_seeds=validated, data=data),
@@ -124,6 +131,15 @@ def _settings(request: TrainRequest, seed: int, found: CapturedFile | None, valu
         request.policy, seed, request.steps, nodes=nodes, cluster=found.digest, algorithm=request.algorithm,
         per=request.per, values=values,
     )  # fmt: skip
+
+
+def _class_limit(label: str, seen: Mapping[str, int]) -> str:
+    few = [value for value, count in seen.items() if count < LEAST_OF_CLASS]
+    rare = f", as those of {', '.join(few)}, of which fewer than {LEAST_OF_CLASS} transitions were seen" if few else ""
+    return (
+        f"nodes without {label}, or with a value that was not in the capture, are judged by the shared network{rare};"
+        " it learned from all nodes there"
+    )
 
 
 def _by_seed(finished: Sequence[AnyRun]) -> dict[str, float]:
