@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -72,12 +72,13 @@ def train_marl(request: TrainRequest) -> None:
                 f"{COST}, shipped weights": round(float(np.mean(costs)), 5),
             }
             data, validated, limits = found.describe(), (), [found.limit, *LIMITS[1:]]
-            if isinstance(best, MarlRun) and request.per:
-                seen = best.seen_by_class()
-                figures[f"transitions by {request.per}"] = seen
-                shared = best.ground.imbalance(split(best.best)[SHARED], workers)
+            if isinstance(best, MarlRun) and (classes := best.settings.classes) is not None:
+                networks = split(best.best)
+                figures[f"transitions by {classes.label}"] = best.seen_by_class()
+                shared = best.ground.imbalance(networks[SHARED], workers)
                 figures[f"{COST}, the shared network for all nodes"] = round(shared, 5)
-                limits.append(_class_limit(request.per, seen))
+                rare = [value for value, number in classes.values.items() if number not in networks]
+                limits.append(_class_limit(classes.label, rare))
     weights = best.weights(
         version=shipped(request.policy).card.version + 1 if found is not None else VERSION,
         trained=trained_as(request, best, validation_seeds=validated, data=data),
@@ -133,12 +134,11 @@ def _settings(request: TrainRequest, seed: int, found: CapturedFile | None, valu
     )  # fmt: skip
 
 
-def _class_limit(label: str, seen: Mapping[str, int]) -> str:
-    few = [value for value, count in seen.items() if count < LEAST_OF_CLASS]
-    rare = f", as those of {', '.join(few)}, of which fewer than {LEAST_OF_CLASS} transitions were seen" if few else ""
+def _class_limit(label: str, rare: Sequence[str]) -> str:
+    few = f" (and of {', '.join(rare)}: under {LEAST_OF_CLASS} transitions)" if rare else ""
     return (
-        f"nodes without {label}, or with a value that was not in the capture, are judged by the shared network{rare};"
-        " it learned from all nodes there"
+        f"nodes without {label}, or with a value that was not in the capture{few}, are judged by the shared network,"
+        " which learned from all nodes there"
     )
 
 

@@ -301,6 +301,11 @@ def test_one_file_holds_all_networks_where_they_are_clearly_better(
     assert isinstance(policy, MarlDqn)
     if better:
         assert card.networks == ClassNetworks("pool", {"large": 1})
+        assert card.figures["transitions by pool"]["large"] > 0
+        assert "imbalance on the days held back, the shared network for all nodes" in card.figures
+        assert any(
+            "a value that was not in the capture, are judged by the shared network" in one for one in card.limits
+        )
         assert card.trained["command"].endswith("--per pool --cluster mine.json.gz")
     else:
         assert (card.networks, policy.network_named) == (msgspec.UNSET, None)
