@@ -81,6 +81,7 @@ WRONG = {
     "profiles: [{schedulerName: a, policy: 3}]": r"profiles\[0\]\.policy: 3 is no policy's name",
     "profiles: [{schedulerName: a, filters: {disabled: [NodePorts]}}]": "NodePorts stays: nodes would be given",
     "profiles: [{schedulerName: a, filters: {disabled: [NodeAffinty]}}]": "no filter; did you mean NodeAffinity",
+    "profiles: [{schedulerName: a, filters: {disabled: [[a]]}}]": r"disabled: \['a'\] is no filter's name",
     "profiles: [{schedulerName: a, scores: {Magic: 1}}]": r"profiles\[0\]\.scores: 'Magic' is no score; there is",
     "profiles: [{schedulerName: a, scores: {NodeAffinity: -1}}]": "scores.NodeAffinity: -1 must be a whole number",
     "profiles: [{schedulerName: a, scores: {NodeAffinity: 1}}]": "scores: count where kube-default decides; add policy",
@@ -163,11 +164,13 @@ def test_a_wrong_field_is_one_line_with_its_remedy(text: str) -> None:
     ("data", "says"),
     [
         (b"a: [", "is not one YAML document"),
+        (b"profiles: []\nprofiles: []", "line 2, column 1: 'profiles' is there twice; join them"),
+        (b"profiles: [&a {schedulerName: a}, *a]", "column 35: an alias is not read here; write out what it is"),
         (b"\xff", "is not UTF-8"),
         (None, "cannot be read"),
         (b"x" * (1 << 21), "larger"),
     ],
-    ids=["no yaml", "no text", "missing", "large"],
+    ids=["no yaml", "twice", "alias", "no text", "missing", "large"],
 )
 def test_a_file_that_cannot_be_read_keeps_a_service_from_starting(
     tmp_path: Path, data: bytes | None, says: str
