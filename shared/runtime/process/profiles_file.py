@@ -82,7 +82,7 @@ def document_of(data: bytes, where: str) -> Any:
     class Strict(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
                 raise yaml.composer.ComposerError(None, None, "an alias is not read here; write out what it is", mark)
             return super().compose_node(parent, index)
 
