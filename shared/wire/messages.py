@@ -207,12 +207,14 @@ class LaneReport(Struct, frozen=True, array_like=True, gc=False):
 
 class PolicyFailure(Struct, frozen=True, array_like=True, gc=False):
     """What a policy did wrong (``shared/decide/guard.py``), and how often since this agent loaded it. Told again and
-    again, so that losing an answer loses nothing."""
+    again, so that losing an answer loses nothing. ``own``: the policy as a profile names it, which is no part of a
+    roll-out; "": the mesh's."""
 
     policy: Text
     sha256: Text
     failure: Text
     count: Count
+    own: Text = ""
 
 
 class Decisions(Message, frozen=True, tag=2):
