@@ -228,6 +228,23 @@ def test_a_gang_keeps_the_default_constraints_of_its_profile() -> None:
     assert sorted(nodes_of(scene, "m").values()) == [2, 2, 2]
 
 
+def test_room_is_made_for_a_gang_where_the_default_constraints_let_it_go() -> None:
+    """One victim would make room for all of it on one node, where no more than two may go."""
+    scene = scene_of(EVEN, nodes=3, agents=1)
+    service(scene, "web", app="web")
+    for name, cpu, at in [("large", "6", "n0"), *((f"s{n}{k}", "2", f"n{n}") for n in (1, 2) for k in range(4))]:
+        scene.add_pod(make_pod(name).cpu(cpu).priority(0).on(at).pod())
+    scene.run()
+    tell_group(scene, 6)
+    for number in range(6):
+        builder = make_pod(f"m{number}").cpu("1").priority(10).set(labels={"app": "web"})
+        builder.json["spec"]["schedulerName"] = "even"
+        scene.add_pod(replace(builder.pod(), group=KEY))
+    scene.run(batch=100, until_s=60)
+    assert sorted(nodes_of(scene, "m").values()) == [2, 2, 2]
+    assert "uid-large" in scene.pods
+
+
 def test_what_default_constraints_count_tells_members_and_waiting_pods_apart() -> None:
     scene = scene_of(EVEN, nodes=3)
     service(scene, "web", app="web")
