@@ -21,6 +21,8 @@ from shared.model.reservation import Reservation, ReservationPhase
 
 KEPT_S = 600.0
 """So long people can read how a Reservation ended."""
+FOREIGN_S = 10.0
+"""So long the scheduler that a template names has the word; then it is told that it is not this one."""
 MARK_AGAIN_S = 30.0
 """Pause before a node is marked again whose annotations somebody has taken away, or that could not be written."""
 
@@ -36,10 +38,12 @@ class EndReservation(Struct, frozen=True):
 
 
 class TellReservation(Struct, frozen=True):
-    """Write who shares it."""
+    """Write who shares it, or (``reason``) why it waits."""
 
     pod: Pod
-    owners: tuple[Pod, ...]
+    owners: tuple[Pod, ...] = ()
+    reason: str = ""
+    message: str = ""
 
 
 class DropReservation(Struct, frozen=True):
@@ -92,7 +96,17 @@ class ReservationKeeper:
             return EndReservation(pod, ReservationPhase.EXPIRED, "TimeOver", "nobody took it in time", owners)
         if not terms.once and sorted(one.name for one in owners) != sorted(terms.taken_by):
             return TellReservation(pod, owners)
+        waits = terms.phase is ReservationPhase.PENDING and not terms.reason and wall >= terms.created + FOREIGN_S
+        if waits and pod.scheduler_name not in self._state.ours:
+            return TellReservation(pod, reason="OtherScheduler", message=self._foreign(pod))
         return None
+
+    def _foreign(self, pod: Pod) -> str:
+        ours = ", ".join(sorted(self._state.ours))
+        return (
+            f"spec.template.spec.schedulerName: {pod.scheduler_name!r} is another scheduler's, and {ours} "
+            "places none for it; make it again with one of these, or with none"
+        )
 
     def _lost(self) -> Iterator[EndReservation]:
         """Those whose room is not there: the node has gone, or others took it who know of no reservation."""

@@ -43,6 +43,11 @@ def _owns(owner: ReservationOwner, pod: Pod) -> bool:
     return owner.labels is None or selects(owner.labels, pod.labels)
 
 
+def in_name_of(pod: Pod, scheduler_name: str) -> Pod:
+    """The pod; a reserve pod whose template names no scheduler is this one's."""
+    return pod if pod.scheduler_name or pod.reserves is None else replace(pod, scheduler_name=scheduler_name)
+
+
 def controllers_of(pod: Pod) -> list[tuple[str, str]]:
     """Kind and name of what controls the pod, and of what made that: a Deployment's ReplicaSets end in a hash."""
     _, kind, name = pod.owner
