@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,11 +38,12 @@ def descend(
     greatest norm before that. Raises ``TrainingDiverged``: the loss or a gradient of ``name`` is not finite."""
     optimiser.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)
-    norm = max(float(nn.utils.clip_grad_norm_(part, most)) for part in parts)
-    if not (np.isfinite(float(loss.detach())) and np.isfinite(norm)):
+    worth = float(loss.detach())
+    norms = [float(nn.utils.clip_grad_norm_(part, most)) for part in parts]
+    if not all(map(math.isfinite, (worth, *norms))):  # each: the greatest of numbers and NaN may be a number
+        told = ", ".join(map(str, norms))
         raise TrainingDiverged(
-            f"{name}: the loss is {float(loss.detach())}, the gradient's norm {norm}; lower learning_rate or look at "
-            "the rewards"
+            f"{name}: the loss is {worth}, the gradient's norm {told}; lower learning_rate or look at the rewards"
         )
     optimiser.step()
-    return norm
+    return max(norms)

@@ -173,7 +173,9 @@ class PpoLearner:
         self._optimiser = torch.optim.Adam(self._parameters, lr=settings.learning_rate)
 
     def act(self, s: FloatArray, mask: NDArray[np.bool_], rng: np.random.Generator) -> int:
-        """One action drawn by the policy for one state."""
+        """One action drawn by the policy for one state. Raises ``ValueError`` on one without any allowed action."""
+        if not mask.any():
+            raise ValueError("mask: a state without any allowed action cannot be acted in")
         state = torch.from_numpy(s)[None], torch.from_numpy(mask)[None]
         with torch.no_grad():
             chance = masked(self.actor(*state), state[1])[0].exp().numpy()

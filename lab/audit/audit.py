@@ -193,6 +193,7 @@ class Audit:
                 self._book(record.node).resize(uid, record.facts, entry.time_s)
         self._specs[uid] = spec
         record.phase = status.get("phase") or ""
+        self._zones.saw(uid, pod, ended=entry.gone or record.phase in FINISHED)
         if record.mine and refused(pod) and uid not in self._refused:
             self._refused.add(uid)
             self._note(f"refused by its kubelet: {record.key} on {record.node}: {status['reason']} (rv {entry.rv})")

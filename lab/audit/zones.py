@@ -3,8 +3,9 @@
 It shares no code with the scheduler, and says yes only where there is no doubt: each container, one after the other,
 finds all that it is aligned by available in one zone, beside those before it. Where that is not so, memory may lie over
 several zones, or the object is late, which is not judged. Where Katalyst's object tells of the node it alone counts: a
-pod of dedicated cores that is bound to zones is surely let on where one zone has room for its main container, or has
-nobody where it wants one alone; others are not asked for zones.
+pod of dedicated cores that is bound to zones is surely let on where one zone has room for its main container and nobody
+who wants it alone, or has nobody where it wants one alone, once the object names all that are bound there; others are
+not asked for zones.
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ class ZonesAudit:
     def __init__(self) -> None:
         self._zones: dict[str, list[Amounts]] = {}
         self._katalyst: dict[str, list[Json]] = {}
+        self._dedicated: dict[str, tuple[str, bool]] = {}
+        """Of pods of dedicated cores by uid: their node, and whether they want their zones alone."""
+
+    def saw(self, uid: str, pod: Json, *, ended: bool) -> None:
+        """A pod as it is now; one that was of dedicated cores when it was bound stays that."""
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        if ended:
+            self._dedicated.pop(uid, None)
+        elif node and uid not in self._dedicated and (asked := _bound_to_zones(pod)) is not None:
+            self._dedicated[uid] = node, asked.get("numa_exclusive") == "true"
 
     def change(self, name: str, topology: Json | None, kind: str = "NodeResourceTopology") -> None:
         """An object came, changed or (None) went."""
@@ -51,7 +62,7 @@ class ZonesAudit:
     def admits(self, pod: Json, node: str) -> bool:
         """Whether there is no doubt that the node's kubelet lets the pod on."""
         if node in self._katalyst:
-            return _katalyst_admits(pod, self._katalyst[node])
+            return self._katalyst_admits(pod, node)
         zones = [dict(zone) for zone in self._zones.get(node, ())]
         spec = pod.get("spec") or {}
         if not zones:
@@ -60,29 +71,47 @@ class ZonesAudit:
             return not any(wanted for wanted in _wanted(spec, zones))
         return all(_seat(wanted, zones) for wanted in _wanted(spec, zones))
 
+    def _katalyst_admits(self, pod: Json, node: str) -> bool:
+        wanted, zones = _bound_to_zones(pod), self._katalyst[node]
+        if wanted is None:
+            return True
+        annotations, containers = pod["metadata"]["annotations"], pod["spec"]["containers"]
+        main = annotations.get("kubernetes.io/main-container-name") or containers[0]["name"]
+        asked = next((one for one in containers if one["name"] == main), None)
+        if asked is None or not wanted:
+            return False
+        named = {_uid(one) for zone in zones for one in zone.get("allocations") or ()}
+        if any(at == node and uid not in named for uid, (at, _) in self._dedicated.items()):
+            return False  # nobody knows which zone that one has
+        lonely = {uid for uid, (_, alone) in self._dedicated.items() if alone}
+        requests = amounts((asked.get("resources") or {}).get("requests"))
+        return any(_has_room(zone, requests, lonely, alone=wanted.get("numa_exclusive") == "true") for zone in zones)
 
-def _katalyst_admits(pod: Json, zones: list[Json]) -> bool:
-    annotations = pod.get("metadata", {}).get("annotations") or {}
+
+def _bound_to_zones(pod: Json) -> Json | None:
+    """What a pod of dedicated cores says of the zones that it is bound to, {} where nobody can read it; None: it is not
+    bound to any."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if annotations.get("katalyst.kubewharf.io/qos_level") != "dedicated_cores":
-        return True
+        return None
     try:
         wanted = json.loads(annotations.get("katalyst.kubewharf.io/memory_enhancement") or "{}")
     except ValueError:
-        return False
-    if not isinstance(wanted, dict) or wanted.get("numa_binding") != "true":
-        return True
-    containers = pod["spec"]["containers"]
-    main = annotations.get("kubernetes.io/main-container-name") or containers[0]["name"]
-    asked = next((one for one in containers if one["name"] == main), containers[0])
-    requests = amounts((asked.get("resources") or {}).get("requests"))
-    alone = wanted.get("numa_exclusive") == "true"
-    return any(_has_room(zone, requests, alone) for zone in zones)
+        return {}
+    if not isinstance(wanted, dict) or not all(isinstance(one, str) for one in wanted.values()):
+        return {}
+    return wanted if wanted.get("numa_binding") == "true" else None
 
 
-def _has_room(zone: Json, requests: Amounts, alone: bool) -> bool:
+def _uid(allocation: Json) -> str:
+    return str(allocation.get("consumer") or "").rpartition("/")[2]
+
+
+def _has_room(zone: Json, requests: Amounts, lonely: set[str], *, alone: bool) -> bool:
     has = amounts((zone.get("resources") or {}).get("allocatable"))
-    held = [amounts(one.get("requests")) for one in zone.get("allocations") or ()]
-    if alone and held:
+    allocations = zone.get("allocations") or ()
+    held = [amounts(one.get("requests")) for one in allocations]
+    if (alone and held) or any(_uid(one) in lonely for one in allocations):
         return False
     free = {name: amount - sum(one.get(name, 0) for one in held) for name, amount in has.items()}
     # a CPU of which a pod asks for a part is its own as a whole

@@ -189,8 +189,10 @@ class RoundsTrainer:
         if anew or self._base is None or self._base.sha256 != base.sha256:
             self._base, self._arrays, self._rounds, self._found_by = base, base.arrays, 0, None
             self._costs = self._costs_of(base)
-            if first is not None and _gain(self._costs, costs := self._learning.costs(first.arrays)) > 0:
-                self._arrays, self._costs = first.arrays, costs
+            if first is not None:
+                refuse_classes(first)
+                if _gain(self._costs, costs := self._learning.costs(first.arrays)) > 0:
+                    self._arrays, self._costs = first.arrays, costs
         before = self._costs_of(base)
         seed = FIRST_TRAINING_SEED + (self._seed + number - FIRST_TRAINING_SEED) % (LAST_SEED - FIRST_TRAINING_SEED)
         found = self._learning.learn(self._arrays, seed, lambda: self.stopped)
@@ -205,6 +207,7 @@ class RoundsTrainer:
         chance explains it. Raises ``RoundStopped``."""
         if self.stopped:
             raise RoundStopped("the learner is asked to stop")
+        refuse_classes(other)
         torch.set_num_threads(1)
         return _gain(self._costs_of(base), self._learning.costs(other.arrays))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import structlog
@@ -24,7 +24,7 @@ from shared.runtime.http.refusals import RequestRefused
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
-from shared.wire.messages import Decisions, Offer, ViewUpdate
+from shared.wire.messages import Decisions, Offer, PolicyFailure, ViewUpdate
 
 log = structlog.get_logger()
 
@@ -131,7 +131,7 @@ class AgentShell:
             "policy_placed_by": getattr(core.policy, "placed_by", core.policy.name),
             "policy_fallback": core.policy_fallbacks,
             "candidate": core.lanes.candidate.ref.title if core.lanes.candidate is not None else "",
-            "policy_failures": {f"{told.policy} {told.failure}": told.count for told in core.lanes.failures()},
+            "policy_failures": _failures(core.lanes.failures()),
             "policy_members_left_out": core.lanes.members_left_out(),
             "transitions": core.experience.recorded,
             "transitions_dropped": core.experience.dropped,
@@ -145,3 +145,11 @@ class AgentShell:
             "offer_cpu_s": self._offer_cpu_s,
             "workload_use": core.residents.estimates(WORKLOADS_SHOWN),
         }
+
+
+def _failures(told: Iterable[PolicyFailure]) -> dict[str, int]:
+    """By policy and what went wrong, however many lanes it decides in."""
+    counted = Counter[str]()
+    for one in told:
+        counted[f"{one.policy} {one.failure}"] += one.count
+    return dict(counted)

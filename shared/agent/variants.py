@@ -45,7 +45,10 @@ class Lane:
         self, ref: PolicyRef, guard: PlacementGuard, ranker: Ranker, *, candidate: bool, own: str = ""
     ) -> None:
         self.ref = ref
-        self._own = own
+        self.own = own
+        """The policy that profiles name; "": the mesh's own choice."""
+        self.lacks = False
+        """Whether kube-default stands in for that policy, which is not to be had here."""
         self.guard = guard
         self.ranker = ranker
         self._candidate = candidate
@@ -74,7 +77,7 @@ class Lane:
         """What was done since the last call."""
         report = LaneReport(
             self.ref.title, self._candidate, self._groups, max(0, round(self._spent_s * 1e6)), self._fallen,
-            self._own,
+            self.own,
         )  # fmt: skip
         self._groups, self._spent_s, self._fallen = 0, 0.0, []
         return report
@@ -178,12 +181,13 @@ class Lanes:
         if lane is None:
             if len(self._own) >= MOST_OWN:
                 self._end(self._own.pop(next(iter(self._own))))
+            lacks = False
             try:
                 made, ref = make_policy(policy), ref_of(policy)
             except ConfigError:
-                made, ref = KubeDefault(), PolicyRef(KubeDefault.name, KubeDefault.version)
-                self.refuse(PolicyRef(policy, 0), Failure.DIGEST)
+                made, ref, lacks = KubeDefault(), PolicyRef(KubeDefault.name, KubeDefault.version), True
             lane = self._own[policy] = self._lane(ref, made, candidate=False, own=policy)
+            lane.lacks = lacks
         return lane
 
     def reports(self, pointer: int) -> list[LaneReport]:
@@ -202,13 +206,22 @@ class Lanes:
         return reports
 
     def failures(self) -> list[PolicyFailure]:
-        """Everything that went wrong with the policies that are here or could not be loaded."""
-        known = {lane.ref: lane.guard.failures for lane in reversed(self._all)}
+        """Everything that went wrong with the policies that are here or could not be loaded; last what did with those
+        that profiles name, which is told apart: it is no part of a roll-out."""
+        known: dict[PolicyRef, Counter[Failure]] = {}
+        for lane in (self.active, self.candidate):
+            if lane is not None:
+                known.setdefault(lane.ref, Counter()).update(lane.guard.failures)
         told = [
             PolicyFailure(ref.title, ref.sha256, failure.value, count)
             for ref, counts in [*known.items(), *self._refused.items()]
             for failure, count in counts.items()
         ]
+        for name, lane in self._own.items():
+            if lane.lacks:
+                told.append(PolicyFailure(PolicyRef(name, 0).title, "", Failure.DIGEST.value, 1, name))
+            counted = lane.guard.failures.items()
+            told += [PolicyFailure(lane.ref.title, lane.ref.sha256, why.value, count, name) for why, count in counted]
         return told[:16]
 
     def members_left_out(self) -> dict[str, int]:

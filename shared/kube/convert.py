@@ -319,12 +319,7 @@ def pod_class_of(pod: api.KubePod, *, incoming: bool = False) -> PodClass:
         if not spec.node_name or incoming:
             raise
         soft_us, hard_us, target, strict = NO_LATENCY  # it is there: what it holds counts, whatever it says by now
-    try:
-        dedicated = dedicated_of(pod.metadata, spec)
-    except ObjectError:
-        if not spec.node_name or incoming:
-            raise
-        dedicated = None
+    dedicated = dedicated_of(pod.metadata, spec)
     return PodClass(
         requests=tuple(sorted((name, amount) for name, amount in requests.items() if amount > 0)),
         score_cpu_millis=cpu,

@@ -138,23 +138,29 @@ def _uid(consumer: str, where: str) -> str:
 
 
 def dedicated_of(meta: ObjectMeta, spec: api.PodSpec) -> Dedicated | None:
-    """What Katalyst binds to zones of the pod; None: nothing. Raises ``ObjectError`` naming an annotation that cannot
-    be read, and an amount that is none."""
+    """What Katalyst binds to zones of the pod; None: it has no dedicated cores. Where an annotation cannot be read the
+    main container counts as far as it is known, and ``unreadable`` names the annotation: without Katalyst nothing hangs
+    on it. Raises ``ObjectError`` naming an amount that is none."""
     annotations = meta.annotations or {}
-    if annotations.get(QOS_ANNOTATION) != DEDICATED_CORES:
+    if annotations.get(QOS_ANNOTATION) != DEDICATED_CORES or not spec.containers:
         return None
-    enhancement = _enhancement(annotations.get(ENHANCEMENT_ANNOTATION, ""))
-    if enhancement.get("numa_binding") != "true" or not spec.containers:
-        return None
+    unreadable, enhancement = "", {"numa_binding": "true"}
+    try:
+        enhancement = _enhancement(annotations.get(ENHANCEMENT_ANNOTATION, ""))
+    except ObjectError as error:
+        unreadable = str(error)
+    if enhancement.get("numa_binding") != "true":
+        return Dedicated(0, 0, binding=False)
     named = annotations.get(MAIN_ANNOTATION) or spec.containers[0].name
     main = next((one for one in spec.containers if one.name == named), None)
     if main is None:
-        raise ObjectError(f"the pod has no container {named[:64]!r}", field=f"metadata.annotations[{MAIN_ANNOTATION}]")
+        main = spec.containers[0]
+        unreadable = unreadable or f"metadata.annotations[{MAIN_ANNOTATION}]: the pod has no container {named[:64]!r}"
     requests = (main.resources.requests if main.resources is not None else None) or {}
     amounts = _amounts(f"{main.name}.resources.requests", requests, up=True)
     devices = tuple(sorted((name, amount) for name, amount in amounts.items() if "/" in name and amount))
     exclusive = enhancement.get("numa_exclusive") == "true"
-    return Dedicated(amounts.get(CPU, 0), amounts.get(MEMORY, 0), devices, exclusive)
+    return Dedicated(amounts.get(CPU, 0), amounts.get(MEMORY, 0), devices, exclusive, unreadable=unreadable)
 
 
 def _enhancement(text: str) -> dict[str, str]:

@@ -6,6 +6,8 @@ structs travel in offers as msgpack arrays: append fields with defaults, never r
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from msgspec import Struct
 
 from shared.model.node_topology import PodNeeds
@@ -90,6 +92,19 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
 def left_out(pod_class: PodClass, plugin: str) -> bool:
     """Whether the class's profile leaves the plugin out."""
     return pod_class.profile is not None and plugin in pod_class.profile.without
+
+
+def ignores(pod_class: PodClass, name: str) -> bool:
+    """Whether the class's profile looks for no room of the resource: it is counted on nodes, and asked of none."""
+    profile = pod_class.profile
+    return profile is not None and any(fnmatchcase(name, pattern) for pattern in profile.ignored)
+
+
+def fitted(pod_class: PodClass) -> tuple[tuple[str, int], ...]:
+    """Those of the requests that a node must have room for."""
+    if pod_class.profile is None or not pod_class.profile.ignored:
+        return pod_class.requests
+    return tuple(one for one in pod_class.requests if not ignores(pod_class, one[0]))
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

@@ -129,12 +129,15 @@ class ContainerNeeds(Struct, frozen=True, array_like=True, gc=False):
 
 class Dedicated(Struct, frozen=True, array_like=True, gc=False):
     """What Katalyst binds to zones of a pod of dedicated cores: its main container. ``exclusive``: it shares no zone
-    with another pod of dedicated cores."""
+    with another pod of dedicated cores. ``binding``: it asks for a zone; else it counts where the object names it.
+    ``unreadable``: why nobody can tell what it asks for; then no agent of Katalyst is given it."""
 
     cpus: int
     memory: int
     devices: Amounts = ()
     exclusive: bool = False
+    binding: bool = True
+    unreadable: str = ""
 
 
 class PodNeeds(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -148,6 +151,11 @@ class PodNeeds(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     def of_kubelet(self) -> bool:
         """Whether a manager of a kubelet looks at the pod."""
         return any(one.cpus or one.memory or one.devices for one in self.containers)
+
+    @property
+    def of_katalyst(self) -> bool:
+        """Whether an agent of Katalyst looks for zones for the pod."""
+        return self.dedicated is not None and self.dedicated.binding
 
 
 @dataclass(frozen=True, slots=True)

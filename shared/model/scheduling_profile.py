@@ -51,7 +51,8 @@ class SchedulingProfile(Struct, frozen=True, array_like=True, gc=False, cache_ha
     ``spread``: constraints of pods that have none of their own; None: the system's. ``hard_affinity``: what required
     affinity of pods that stand is worth; ``own_wishes_alone``: preferences of pods that stand count only for pods that
     have some. ``added``: a term of nodes that must match beside the pod's own; None: any. ``wishes``: preferences of
-    nodes beside the pod's. ``ignored``: extended resources that nobody counts, each by name or, with ``/*``, by group.
+    nodes beside the pod's. ``ignored``: extended resources that no node is asked for, each by name or, with ``/*``, by
+    group; they count there.
     """
 
     name: str

@@ -26,6 +26,7 @@ from shared.rebalance.protections import CoveringBudgets
 from shared.rebalance.residents import Resident
 from shared.rebalance.search import Wish
 from shared.rebalance.trial import ClusterTrial, copy_of, room_for
+from shared.scheduling.profiles import spreads_by_default
 
 FITS = "its place is free from the start"
 ROOM = "room"
@@ -164,7 +165,8 @@ class MoveOrdering:
 
     def _tied(self, one: Resident) -> bool:
         """Whether rules look at others that stand."""
-        return one.pod.relations is not None or bool(self._trial.state.index.anti_affinity)
+        ruled = one.pod.relations is not None or spreads_by_default(one.pod)
+        return ruled or bool(self._trial.state.index.anti_affinity)
 
     def _broken(self, rest: list[Wish], found: OrderedMoves) -> list[Wish]:
         """No move can begin: one goes over a node with room, or is left out."""

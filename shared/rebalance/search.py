@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shared.model.constraints import fitted
 from shared.rebalance.goals.measure import Floats, GoalMeasure, Rows
 from shared.rebalance.limits import CountedMoves
 from shared.rebalance.residents import Resident
@@ -115,7 +116,7 @@ class SingleMoves:
             pod_class = one.replacement.pod_class
             room[number] = feasibility.of(pod_class).mask
             self._static[number] = feasibility.static_verdict(pod_class).mask
-            for name, amount in pod_class.requests:
+            for name, amount in fitted(pod_class):
                 if name in table.column_of:
                     self._asked[number, table.column_of[name]] = amount
             self._coming[number] = self._measure.coming(one, every)

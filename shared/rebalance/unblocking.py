@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.rebalance.goals.measure import Floats, Rows
 from shared.rebalance.limits import CountedMoves
@@ -157,7 +158,7 @@ class Unblocking:
         """``[rows]``: which part of what the pod asks for each node lacks, added up."""
         table = self._trial.table
         found = np.zeros(table.rows)
-        for name, amount in (("pods", 1), *pod.pod_class.requests):
+        for name, amount in (("pods", 1), *fitted(pod.pod_class)):
             column = PODS_COLUMN if name == "pods" else table.column_of.get(name)
             if column is not None:
                 free = (table.allocatable[column] - table.requested[column])[: table.rows]

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
 from shared.scheduling.limited_groups import LimitedGroups
+from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
 MAX_PRIORITIES = 16
@@ -43,22 +45,27 @@ def group_key(pod: Pod) -> Hashable:
     """Pods of one key are taken by the same nodes and may evict the same pods; a nominated pod is alone."""
     labels = tuple(sorted(pod.labels.items()))
     own = pod.uid if pod.nominated_node else ""
+    owner = pod.owner if spreads_by_default(pod) else None
     return (
         pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, fellows_of(pod),
-        pod.claimed, pod.offline is not None,
+        pod.claimed, pod.offline is not None, owner,
     )  # fmt: skip
 
 
 def fellows_of(pod: Pod) -> str:
     """The pod group whose members on their way decide otherwise than others; "": none do (``topology_spread.py``)."""
-    return pod.group if pod.group and pod.relations is not None and any(c.hard for c in pod.relations.spread) else ""
+    if not pod.group:
+        return ""
+    hard = any(c.hard for c in pod.relations.spread) if pod.relations is not None else False
+    return pod.group if hard or spreads_by_default(pod) else ""
 
 
 def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
     """Members of parked pod groups for which the same room is room: of those that only their nodes keep away, all of
     one class and priority, offline or online, whatever they are called; where room is kept for a group, of that group.
     """
-    if pod.relations is None and pod.asks is None and RELATIONAL.isdisjoint(plugins):
+    alone = pod.relations is None and pod.asks is None and not spreads_by_default(pod)
+    if alone and RELATIONAL.isdisjoint(plugins):
         return pod.pod_class, pod.priority, pod.offline is not None, pod.group if pod.nominated_node else ""
     return "gang", group_key(pod)
 
@@ -98,7 +105,7 @@ class ParkedGroup:
         """Whether a change on one node may help it on another."""
         relations = self.pod.relations or NO_RELATIONS
         demands = relations.affinity or relations.anti_affinity or relations.claims or relations.disks
-        if demands or self.pod.asks is not None:
+        if demands or self.pod.asks is not None or spreads_by_default(self.pod):
             return True
         return any(c.hard for c in relations.spread) or not RELATIONAL.isdisjoint(self.plugins)
 
@@ -295,13 +302,13 @@ class ParkedPods:
         self.version += 1
         self._by_number[number] = group
         self.limited.add(pod.pod_class, number)
-        for name, _ in pod.pod_class.requests:
+        for name, _ in fitted(pod.pod_class):
             if name not in self._columns:
                 self._columns[name] = len(self._columns)
                 self._needs = np.vstack((self._needs, np.zeros((1, self._needs.shape[1]), np.int64)))
         self._needs[:, number] = 0
         self._needs[0, number] = 1
-        for name, amount in pod.pod_class.requests:
+        for name, amount in fitted(pod.pod_class):
             if name not in pod.pod_class.by_class:  # which nodes that have none of it may give
                 self._needs[self._columns[name], number] = amount
         self._priority[number] = pod.priority

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
 from shared.model.scheduling_profile import SchedulingProfile
 
 
@@ -62,16 +62,22 @@ MOST_CLASSES = 4096
 
 def profiled(pod_class: PodClass, profile: SchedulingProfile) -> PodClass:
     """The class of such a pod in this profile."""
-    requests = pod_class.requests
-    if profile.ignored:
-        requests = tuple(one for one in requests if not any(fnmatchcase(one[0], name) for name in profile.ignored))
     wishes = (*pod_class.preferred_terms, *profile.wishes)
-    return replace(pod_class, requests=requests, preferred_terms=wishes, profile=profile)
+    return replace(pod_class, preferred_terms=wishes, profile=profile)
 
 
 def own_policy(pod_class: PodClass) -> str:
     """The policy that the class's profile names; "": the mesh's decides."""
     return "" if pod_class.profile is None else pod_class.profile.policy
+
+
+def spreads_by_default(pod: Pod) -> bool:
+    """Whether its profile gives the pod, which has no spread constraints of its own, some that keep it off nodes. Then
+    its namespace, labels and owner decide about it, and pods that stand do."""
+    profile = pod.pod_class.profile
+    if profile is None or not profile.spread or (pod.relations or NO_RELATIONS).spread:
+        return False
+    return any(one.hard for one in profile.spread)
 
 
 DEFAULT_ALONE = Profiles()

@@ -69,7 +69,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     ports: Annotated[list[HostPort], Meta(max_length=4096)] = []
     device_free: Annotated[list[int], Meta(max_length=64)] = []
     claimed_free: Annotated[list[int], Meta(max_length=1024)] = []
-    zones: Annotated[list[Annotated[list[int], Meta(min_length=4, max_length=4)]], Meta(max_length=16)] = []
+    zones: Annotated[list[Annotated[list[int], Meta(min_length=5, max_length=16)]], Meta(max_length=16)] = []
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):
@@ -207,12 +207,14 @@ class LaneReport(Struct, frozen=True, array_like=True, gc=False):
 
 class PolicyFailure(Struct, frozen=True, array_like=True, gc=False):
     """What a policy did wrong (``shared/decide/guard.py``), and how often since this agent loaded it. Told again and
-    again, so that losing an answer loses nothing."""
+    again, so that losing an answer loses nothing. ``own``: the policy as a profile names it, which is no part of a
+    roll-out; "": the mesh's."""
 
     policy: Text
     sha256: Text
     failure: Text
     count: Count
+    own: Text = ""
 
 
 class Decisions(Message, frozen=True, tag=2):

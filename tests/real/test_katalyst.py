@@ -85,6 +85,9 @@ async def test_dedicated_cores_are_bound_and_wait_by_zone(scene: Scene) -> None:
     await dedicated(scene, "alone", "1", exclusive=True)
     await scene.until(lambda: scene.node_of("alone") == node)
     await dedicated(scene, "bound", "1")
+    # nobody knows which zone the first one has
+    await scene.until(lambda: "cannot align container" in scene.refused("bound"))
+    await tell(scene, node, {"alone": {"cpu": "2", "memory": "4Gi"}}, {})
     await scene.until(lambda: scene.node_of("bound") == node)
     # 2 CPUs are free: one of them in a zone that somebody has alone
     await dedicated(scene, "two", "2")

@@ -109,7 +109,7 @@ async def test_a_kubelet_that_refuses_all_the_same_is_not_tried_again_until_its_
 KATALYST = """
 nodes:
 - {count: 2, name: "numeric-{i}", cpu: "16", memory: 64Gi, zones: {count: 2, policy: numeric, exporter: katalyst}}
-- {name: large, cpu: "32", memory: 128Gi, zones: {count: 4, policy: numeric, exporter: katalyst, late_s: 3600}}
+- {name: large, cpu: "32", memory: 128Gi, zones: {count: 4, policy: numeric, exporter: katalyst, late_s: 5}}
 """
 
 

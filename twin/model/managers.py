@@ -1,16 +1,18 @@
 """One node's kubelet as far as it admits pods: its Topology, CPU, Memory and Device Managers, and what an exporter of
-its zones would publish. The rules are the mesh's own, held to the real managers' verdicts by ``tests/contract``."""
+its zones would publish. The rules are the mesh's own, held to the real managers' verdicts by ``tests/contract``; those
+of Katalyst's agent are in ``dedicated_seats.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologySource
+from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds, TopologyRefusal, TopologySource
 from shared.model.resources import CPU
 from shared.scheduling.numa.admission import AdmissionVerdict, admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.placed import charge, init_names
+from twin.model import dedicated_seats
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class Managers:
 
     def admit(self, uid: str, needs: PodNeeds) -> AdmissionVerdict:
         """Let the pod on and seat it, or refuse it."""
-        verdict = admit(self.topology, self._books(), needs)
+        verdict = self._verdict(needs, uid)
         if verdict.refusal is None:
             self._pods[uid] = (needs, verdict.seats)
         else:
@@ -34,7 +36,20 @@ class Managers:
 
     def would_admit(self, needs: PodNeeds) -> bool:
         """Whether such a pod would be let on now."""
-        return admit(self.topology, self._books(), needs).refusal is None
+        return self._verdict(needs, "").refusal is None
+
+    def _verdict(self, needs: PodNeeds, uid: str) -> AdmissionVerdict:
+        if self.topology.source is not TopologySource.KATALYST:
+            return admit(self.topology, self._books(), needs)
+        if needs.dedicated is None or not needs.dedicated.binding:
+            return AdmissionVerdict(None)
+        standing = [
+            (of.dedicated, seat) for of, seats in self._pods.values() for seat in seats.values() if of.dedicated
+        ]  # fmt: skip
+        seat = dedicated_seats.seat(self.topology, standing, needs.dedicated, uid)
+        if seat is None:
+            return AdmissionVerdict(TopologyRefusal.TOPOLOGY_AFFINITY, "the agent has no zones for it")
+        return AdmissionVerdict(None, seats={"main": seat})
 
     def remove(self, uid: str) -> bool:
         """The pod has ended; an unknown uid is fine. Whether it held anything."""

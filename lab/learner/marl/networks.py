@@ -118,7 +118,8 @@ class ClassStacks(nn.Module):
         found = torch.zeros(*numbers.shape, self.outputs)
         for number, stack in enumerate(self.stacks):
             mine = numbers == number
-            found[mine] = stack(seen[mine])
+            if mine.any():  # without rows it has no gradient, and Adam leaves it alone
+                found[mine] = stack(seen[mine])
         return found
 
     def arrays(self) -> Arrays:

@@ -13,13 +13,14 @@ import numpy as np
 from lab.algorithms.imitation import ImitationReport, spelled
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
-from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
+from lab.learner.marl.training import LEAST_OF_CLASS, MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
 from lab.learner.training.captured import CapturedFile, captured, write_kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
 from shared.errors import ConfigError
+from shared.policy.marl.class_networks import SHARED, split
 from shared.policy.marl.policy import NAME
 from shared.policy.weights import shipped
 
@@ -71,6 +72,13 @@ def train_marl(request: TrainRequest) -> None:
                 f"{COST}, shipped weights": round(float(np.mean(costs)), 5),
             }
             data, validated, limits = found.describe(), (), [found.limit, *LIMITS[1:]]
+            if isinstance(best, MarlRun) and (classes := best.settings.classes) is not None:
+                networks = split(best.best)
+                figures[f"transitions by {classes.label}"] = best.seen_by_class()
+                shared = best.ground.imbalance(networks[SHARED], workers)
+                figures[f"{COST}, the shared network for all nodes"] = round(shared, 5)
+                rare = [value for value, number in classes.values.items() if number not in networks]
+                limits.append(_class_limit(classes.label, rare))
     weights = best.weights(
         version=shipped(request.policy).card.version + 1 if found is not None else VERSION,
         trained=trained_as(request, best, validation_seeds=validated, data=data),
@@ -124,6 +132,14 @@ def _settings(request: TrainRequest, seed: int, found: CapturedFile | None, valu
         request.policy, seed, request.steps, nodes=nodes, cluster=found.digest, algorithm=request.algorithm,
         per=request.per, values=values,
     )  # fmt: skip
+
+
+def _class_limit(label: str, rare: Sequence[str]) -> str:
+    few = f" (and of {', '.join(rare)}: under {LEAST_OF_CLASS} transitions)" if rare else ""
+    return (
+        f"nodes without {label}, or with a value that was not in the capture{few}, are judged by the shared network,"
+        " which learned from all nodes there"
+    )
 
 
 def _by_seed(finished: Sequence[AnyRun]) -> dict[str, float]:

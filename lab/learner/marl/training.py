@@ -25,14 +25,14 @@ from lab.learner.marl.networks import AgentsNetwork, Arrays, ClassStacks, Linear
 from lab.learner.marl.rollout import EpisodeTask, PlayedTransitions, merged, play
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
-from lab.learner.training.replay import Field, transition_fields
+from lab.learner.training.replay import Batch, Field, transition_fields
 from lab.learner.training.runner import TrainingReport
 from lab.workers import Workers
 from lab.worlds.placement.captured_cluster import CapturedCluster
-from shared.policy.marl.class_networks import split
+from shared.policy.marl.class_networks import SHARED, joined, split
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.single_dqn import feature_names
-from shared.policy.weights import Card, WeightsFile, shipped
+from shared.policy.weights import Card, ClassNetworks, WeightsFile, shipped
 
 VALIDATION_SEEDS = range(500, 510)
 WORKLOADS = ("uniform", "random")
@@ -40,6 +40,9 @@ ARRIVALS = 100
 """Of an episode on a captured cluster, beside what stood when it begins."""
 MOST_NODES, MOST_VALIDATED_NODES, VALIDATED = 16, 64, 10
 """Of a captured cluster, nodes in an episode of training and of validation; episodes of a validation."""
+LEAST_OF_CLASS = 2_000
+"""Transitions of its nodes, one a decision for each, that a class needs for a network of its own: twenty episodes in
+which it has one node. Nodes of a class with fewer are judged by the shared network."""
 
 
 class MarlRun(DqnRun):
@@ -124,11 +127,28 @@ class MarlRun(DqnRun):
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
-        classes = self.settings.classes
+        classes = _classes_of(self.settings, self.best)
         networks = msgspec.UNSET if classes is None else classes
         return WeightsFile(
             self.best, Card(policy=self.settings.policy, features=self.features, networks=networks, **card)
         )
+
+    def seen_by_class(self) -> dict[str, int]:
+        """By value of the label: of how many transitions its nodes' network has learned."""
+        classes = self.settings.classes
+        if classes is None:
+            return {}
+        numbers = self.replay.held("s_tm1")[..., -1].astype(np.int64).ravel()
+        counts = np.bincount(numbers, minlength=len(classes.values) + 1)
+        return {value: int(counts[number]) for value, number in classes.values.items()}
+
+    def judged(self) -> Arrays:
+        """The averaged weights: the shared network, and those of classes that have seen enough."""
+        classes = self.settings.classes
+        if classes is None:
+            return self.averaged
+        enough = {classes.values[value] for value, count in self.seen_by_class().items() if count >= LEAST_OF_CLASS}
+        return joined({n: own for n, own in split(self.averaged).items() if n == SHARED or n in enough})
 
     def _play(self, episodes: list[EpisodeTask], params: Arrays) -> list[PlayedTransitions]:
         return list(self._workers.map(play_one, [(episode, params) for episode in episodes]))
@@ -138,18 +158,20 @@ class MarlRun(DqnRun):
         self.learner.learning_rate = self._rate(self.rounds)
         keep = np.float32(s.averaging) if self.rounds else np.float32(0)
         for _ in range(s.updates_per_round):
-            update = self.learner.update(self.replay.sample(s.dqn.batch_size))
+            batch = self.replay.sample(s.dqn.batch_size)
+            update = self.learner.update(batch if s.classes is None else _for_shared_too(batch))
             for name, array in self._stack.arrays().items():
                 self.averaged[name] = keep * self.averaged[name] + (1 - keep) * array
         return update
 
     def _validate(self) -> float:
         """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
-        imbalance = self.ground.imbalance(self.averaged, self._workers)
+        arrays = self.judged()
+        imbalance = self.ground.imbalance(arrays, self._workers)
         self.stale += 1
         if imbalance < self.best_imbalance:
             self.stale = 0
-            self.best_imbalance, self.best = imbalance, dict(self.averaged)
+            self.best_imbalance, self.best = imbalance, dict(arrays)
         return imbalance
 
 
@@ -188,7 +210,7 @@ class Ground:
 
     def imbalances(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> list[float]:
         """By episode."""
-        classes = self.settings.classes if len(split(arrays)) > 1 else None  # those of others may be judged here too
+        classes = _classes_of(self.settings, arrays)  # those of others, of one network, may be judged here too
         episodes = self._held_back if self.cluster is not None else self._seeded(seeds)
         jobs = [(replace(episode, classes=classes), arrays) for episode in episodes]
         return [played.imbalance for played in workers.map(play_one, jobs)]
@@ -206,6 +228,23 @@ class Ground:
         assert self.cluster is not None
         drawn = self.cluster.validation(episodes=VALIDATED, arrivals=ARRIVALS, most_nodes=MOST_VALIDATED_NODES)
         return [EpisodeTask(number, drawn=one) for number, one in enumerate(drawn)]
+
+
+def _classes_of(settings: MarlSettings, arrays: Arrays) -> ClassNetworks | None:
+    """Those of the settings that have a network among these."""
+    classes, there = settings.classes, split(arrays)
+    if classes is None or len(there) == 1:
+        return None
+    return ClassNetworks(classes.label, {value: n for value, n in classes.values.items() if n in there})
+
+
+def _for_shared_too(batch: Batch) -> Batch:
+    """Each transition once more, as one of nodes of no class: the shared network learns from all, so that it has seen
+    the cluster when it judges a node of a class that was not there."""
+    twice = {name: np.concatenate((array, array)) for name, array in batch.items()}
+    for name in ("s_tm1", "s_t"):
+        twice[name][len(batch[name]) :, ..., -1] = SHARED
+    return twice
 
 
 def _networks(

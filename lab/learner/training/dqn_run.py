@@ -14,7 +14,7 @@ from lab.learner.training.replay import Field, ReplayBuffer
 from lab.learner.training.runner import check_seed
 from shared.errors import ConfigError
 
-LATER = ("warm_up", "reward", "head", "ppo", "algorithm", "cluster")
+LATER = ("warm_up", "reward", "head", "ppo", "algorithm", "cluster", "per", "values")
 """Settings that runs did not always have: left out where they are off, so that checkpoints and cards stay as they
 were."""
 

@@ -107,6 +107,10 @@ class ReplayBuffer:
         chosen = self._rng.integers(self.size, size=count)
         return {name: array[chosen] for name, array in self._arrays.items()}
 
+    def held(self, name: str) -> NDArray[Any]:
+        """What a field has, of all transitions held; not to be written to."""
+        return self._arrays[name][: self.size]
+
     def check_valid(self) -> tuple[bool, str]:
         """(True, "") when R1-R4 hold, else False and which one does not."""
         if self.added < 0 or self.capacity < 1:

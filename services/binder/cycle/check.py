@@ -14,7 +14,7 @@ import numpy as np
 
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import BinderState
-from shared.model.constraints import PodClass, gpu_milli_of
+from shared.model.constraints import PodClass, fitted, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE, is_extended
@@ -97,7 +97,7 @@ def may_be_of_class(state: BinderState, binding: InFlightBinding, pod: Pod) -> b
     """Whether a candidate offers none of an extended resource of the pod: a device class stands for it, as far as who
     sent the plan knows."""
     placement = binding.placement
-    names = [name for name, _ in pod.pod_class.requests if is_extended(name)]
+    names = [name for name, _ in fitted(pod.pod_class) if is_extended(name)]
     for candidate in (placement.node, *placement.alternatives) if placement is not None else (binding.node,):
         node = _node(state, candidate)
         if node is not None and any(not node.allocatable.get(name) for name in names):
@@ -221,7 +221,7 @@ def surely_fit(state: BinderState, bindings: Iterable[InFlightBinding]) -> set[s
             rows.append(row)
     sure: set[str] = set()
     for pod_class, (uids, rows) in found.items():
-        columns = [PODS_COLUMN, *(table.column_of[name] for name, amount in pod_class.requests if amount)]
+        columns = [PODS_COLUMN, *(table.column_of[name] for name, amount in fitted(pod_class) if amount)]
         at = np.array(rows)
         fits = np.all([table.requested[column, at] <= table.allocatable[column, at] for column in columns], axis=0)
         sure.update(uid for uid, fit in zip(uids, fits.tolist(), strict=True) if fit)

@@ -221,6 +221,8 @@ def _arguments(at: str, value: Any, found: Imported) -> dict[str, Any]:
         here = f"{at}.pluginConfig[{number}]"
         known_keys(here, one, ("name", "args"))
         name = one.get("name")
+        if not isinstance(name, str) or not name:
+            raise Wrong(f"{here}.name", f"{repr(name)[:80]} is no plugin's name")
         args = {key: said for key, said in mapping(f"{here}.args", one.get("args")).items() if said is not None}
         _check_kind(here, name, args)
         said = {key: text for key, text in args.items() if key not in ("apiVersion", "kind")}

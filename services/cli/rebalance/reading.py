@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from services.cli.explain.offline import list_kind, read_cluster
+from services.cli.explain.offline import UnlistedKind, list_kind, read_cluster
 from shared.errors import ConfigError, KubeError, ObjectError
 from shared.kube.convert import pod_from_api
 from shared.kube.node_metrics import NodeMetric
@@ -57,8 +57,8 @@ async def read_live(api: MeasuringApi) -> tuple[ClusterSituation, list[SourcedPo
 async def _reserved(api: MeasuringApi, state: ClusterState) -> tuple[frozenset[str], list[str]]:
     """Put the room that Reservations keep into the state; on which nodes it is, and what could not be read."""
     found = await list_kind(api, RESERVATION_KIND, silent=True)
-    if isinstance(found, str):
-        return frozenset(), [found]
+    if isinstance(found, UnlistedKind):
+        return frozenset(), [str(found)]
     nodes = set[str]()
     for item in found.items:
         pod = reserve_pod_from_api(item)

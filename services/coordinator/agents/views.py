@@ -143,7 +143,7 @@ class AgentView:
             if known is None or known[0] != row or name in self.pending or name in fresh:
                 continue
             if known[1] is table.nodes[row]:
-                usages.append(_usage(table, row))
+                usages.append(usage_of(table, row))
             elif len(rows) < ROWS_PER_PIECE:
                 rows.append(self._row(table, row))
             else:
@@ -164,7 +164,7 @@ class AgentView:
             list(node.taints),
             node.closed or node.deleting,
             dict(node.allocatable),
-            _usage(table, row),
+            usage_of(table, row),
             node.latency_us,
             bool(node.drained) and not (node.unschedulable or node.deleting),
             list(node.features),
@@ -179,7 +179,8 @@ class AgentView:
             removed.append(slot)
 
 
-def _usage(table: NodeTable, row: int) -> NodeUsage:
+def usage_of(table: NodeTable, row: int) -> NodeUsage:
+    """What agents are told of the row."""
     return NodeUsage(
         row,
         int(table.generation[row]),

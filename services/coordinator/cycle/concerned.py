@@ -6,6 +6,7 @@ from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.scheduling.matching.pod_terms import means, own_condition
+from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.namespaces import Namespaces
 
 
@@ -18,6 +19,8 @@ def concerns(pod: Pod, waiting: Pod, namespaces: Namespaces) -> bool:
         if any(means(term, waiting, labels) for term in theirs.anti_affinity):
             return True
     alike = pod.namespace == waiting.namespace
+    if alike and spreads_by_default(waiting):
+        return True  # services and owners say whom it counts
     if alike and any(c.hard and selects(c.selector, pod.labels) for c in own.spread):
         return True
     if alike and own.claims and not {c.name for c in own.claims}.isdisjoint(c.name for c in theirs.claims):

@@ -14,6 +14,7 @@ from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.resources import PODS
 from shared.scheduling.cycle.constraints import Guidance
@@ -115,7 +116,7 @@ class GangRouser:
 def places_left(state: CoordinatorState, pod: Pod, row: int, free: Room, taken: Mapping[str, int]) -> int:
     """For how many such pods the row has room, by amounts. ``taken``: what others of that room will take."""
     table, places = state.cache.table, free(PODS) - taken.get(PODS, 0)
-    for name, amount in pod.pod_class.requests:
+    for name, amount in fitted(pod.pod_class):
         if name in pod.pod_class.by_class:
             column = table.column_of.get(name)
             if column is None or not table.allocatable[column, row]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from services.coordinator.core.core import Core
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.reservation import NEVER_EXPIRES, reservation_of
 from shared.model.resources import amount_text
@@ -90,7 +91,7 @@ def _keeping(core: Core, pod: Pod) -> Iterator[tuple[Pod, str]]:
             if account is None or (reserve.reserves is not None and serves(reserve.reserves, pod)):
                 continue
             kept = dict(account.pod_class.requests)
-            if all(_free(core, name, row) + kept.get(name, 0) >= amount for name, amount in pod.pod_class.requests):
+            if all(_free(core, name, row) + kept.get(name, 0) >= amount for name, amount in fitted(pod.pod_class)):
                 yield reserve, node
 
 

@@ -99,10 +99,16 @@ class ClusterLease:
     async def acquire(self) -> None:
         """Return once the scheduler name is ours; until then stand by. ``ConfigError``: we have no right to ask."""
         while True:
-            if await self._step():
-                self._say("")
+            if await self.take():
                 return
             await asyncio.sleep(min(RETRY_S, max(0.05, self._look_at - self._clock())))
+
+    async def take(self) -> bool:
+        """Look once; whether the scheduler name is ours."""
+        if not await self._step():
+            return False
+        self._say("")
+        return True
 
     async def keep(self) -> None:
         """Renew; eternal. ``LeadershipLost``: another mesh has taken the Lease, which we could not renew in time."""
@@ -129,7 +135,8 @@ class ClusterLease:
             if error.status == 403 or (error.status == 404 and not self.ours):
                 raise ConfigError(
                     f"lease {NAMESPACE}/{self._name}: the API server does not let us ({error}); grant get, create and "
-                    "patch of leases (coordination.k8s.io) as k8s/base/rbac.yaml does, or give --cluster-lease-s=0"
+                    "patch of leases (coordination.k8s.io) as k8s/base/rbac.yaml does, with "
+                    f"resourceNames: [{self._name}], or give --cluster-lease-s=0"
                 ) from error
             if error.status != 409:  # somebody was faster: look again
                 log.info("cluster_lease_failed", lease=self._name, error=error)
@@ -185,7 +192,7 @@ class ClusterLease:
         )
         self._say(
             f"another mesh ({holder}) schedules for {self._scheduler_name} in this cluster: this one is a standby; "
-            "stop one of them, or give it another --scheduler-name"
+            "stop one of them, or give it another name (--scheduler-name, or schedulerName in its profiles)"
         )
 
     def _say(self, text: str) -> None:
@@ -207,9 +214,31 @@ class ClusterLeases:
         self._leases = leases
 
     async def acquire(self) -> None:
-        """As of each."""
-        for lease in self._leases:
-            await lease.acquire()
+        """Return once all are ours. Those that are already are renewed while another mesh holds the next one, for as
+        long as that takes; where one of them is lost meanwhile, it begins anew."""
+        while True:
+            try:
+                for at, lease in enumerate(self._leases):
+                    if not await lease.take():
+                        await self._stand_by(lease, self._leases[:at])
+            except LeadershipLost as error:
+                log.warning("cluster_lease_lost", problem=str(error))
+                for lease in self._leases:
+                    lease.ours = False
+            else:
+                return
+
+    @staticmethod
+    async def _stand_by(lease: ClusterLease, held: Sequence[ClusterLease]) -> None:
+        tasks = [asyncio.create_task(lease.acquire()), *(asyncio.create_task(one.keep()) for one in held)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
 
     def keeping(self) -> list[Coroutine[Any, Any, None]]:
         """The eternal task of each."""

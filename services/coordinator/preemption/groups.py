@@ -37,6 +37,7 @@ from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import GroupMembers, GroupStanding
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
+from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.reasons import UNSCHEDULABLE
 
 NODES_PER_WORK = 125
@@ -428,7 +429,8 @@ class GroupPreemptor:
         """Groups of one kind find the same victims; None: there is no other like it."""
         first = pods[0]
         for pod in pods:
-            if pod.relations is not None or pod.nominated_node or pod.pod_class != first.pod_class:
+            ruled = pod.relations is not None or spreads_by_default(pod)
+            if ruled or pod.nominated_node or pod.pod_class != first.pod_class:
                 return None
         least = min(pod.priority for pod in pods)
         priority = least if group.priority is None else group.priority

@@ -39,6 +39,7 @@ from shared.policy.rehearsal.situation import (
 from shared.policy.rollout.rollout import rehearse, rehearsed_of
 from shared.ports import Store
 from shared.runtime.records.policies import get_weights
+from shared.scheduling.profiles import own_policy
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
@@ -205,17 +206,20 @@ class Rehearser:
         return Situation(nodes_of(table, shares), tuple(asked.items()))
 
     async def _asked(self) -> Counter[PodClass]:
-        """Our pods that stand or wait, by class."""
+        """Our pods that stand or wait, by class, but for those whose profile names a policy."""
         state, found = self._core.state, Counter[PodClass]()
         names = list(state.cache.table.row_of)
         for first in range(0, len(names), NODES_AT_ONCE):
             for name in names[first : first + NODES_AT_ONCE]:
                 pods = state.cluster.index.pods_on(name)
-                found.update(pod.pod_class for pod in pods if pod.scheduler_name in state.ours)
+                found.update(
+                    pod.pod_class for pod in pods
+                    if pod.scheduler_name in state.ours and not own_policy(pod.pod_class)
+                )  # fmt: skip
             await asyncio.sleep(0)
         waiting = [entry.pod for entry in state.queue.entries.values()]
         for number, pod in enumerate(waiting):
-            if state.cluster.index.get(pod.uid) is None:
+            if state.cluster.index.get(pod.uid) is None and not own_policy(pod.pod_class):
                 found[pod.pod_class] += 1
             if number % 500 == 0:
                 await asyncio.sleep(0)

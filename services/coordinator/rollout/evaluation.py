@@ -28,6 +28,7 @@ from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.rollout import UNLOADED, PointerChange, PointerRollout, deciding_goal, step_of
+from shared.scheduling.profiles import own_policy
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -116,6 +117,8 @@ class RolloutEvaluation:
             return
         result_of = {result.unit: result for result in results}
         for placement, waited in zip(placements, waited_s, strict=True):
+            if self._chosen_by_profile(placement.uid):
+                continue
             book = self._book(f"{placement.policy}@{placement.policy_version}")
             if book is None:
                 continue
@@ -126,8 +129,16 @@ class RolloutEvaluation:
         for eviction in plan.evictions:
             entry = self._state.queue.entries.get(eviction.preemptor)
             if eviction.uid in left and eviction.reason == EvictionReason.PREEMPTION and entry is not None:
+                if own_policy(entry.pod.pod_class):
+                    continue
                 mine = self._variants.takes(entry.pod)
                 (self._open.candidate if mine else self._open.active).evictions += 1
+
+    def _chosen_by_profile(self, uid: str) -> bool:
+        """Whether the policy that placed the pod is its profile's: no part of a roll-out."""
+        account, entry = self._state.cache.accounts.get(uid), self._state.queue.entries.get(uid)
+        pod_class = account.pod_class if account is not None else entry.pod.pod_class if entry is not None else None
+        return pod_class is not None and own_policy(pod_class) != ""
 
     def step(self) -> None:
         """Take the cycles' samples; close the window when it is due; ask again for a change that was not seen."""
@@ -231,7 +242,7 @@ class RolloutEvaluation:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
         found: list[tuple[PolicyRef, Failure]] = []
         for told in decisions.failures:
-            ref = known.get((told.policy, told.sha256))
+            ref = known.get((told.policy, told.sha256)) if not told.own else None
             if ref is not None and told.failure in Failure.__members__.values():
                 found.append((ref, Failure(told.failure)))
                 self.failures[f"{told.policy} {told.failure}"] = max(

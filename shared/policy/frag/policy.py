@@ -223,11 +223,13 @@ class GpuPolicy:
         if len(stale):
             state_of[stale] = self._numbers_of(stale)
             request = self._request(pod_class)
-            for row in stale.tolist():
-                found = zone_state(table.zones_free.get(row, ()), request)
+            left = table.allocatable[:, stale] - table.requested[:, stale]
+            free = zip(left[CPU_COLUMN].tolist(), left[MEMORY_COLUMN].tolist(), strict=True)
+            for row, node in zip(stale.tolist(), free, strict=True):
+                found = zone_state(table.zones_free.get(row, ()), request, pod_class.needs, node)
                 if found is not None:
-                    cpu, memory, free = found
-                    state_of[row] = self._numbered((cpu, memory // MIB, int(self._model[row])), free)
+                    cpu, memory, devices = found
+                    state_of[row] = self._numbered((cpu, memory // MIB, int(self._model[row])), devices)
             stamp[stale] = table.stamp[stale]
         return state_of[rows]
 

@@ -13,6 +13,7 @@ import numpy as np
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.gpu_shares import GpuShares, offered, whole_or_share
+from shared.model.node_topology import PodNeeds
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.state.node_table import NodeTable
 
@@ -53,13 +54,24 @@ class GpuView:
         return offered(self._units, units.tolist(), (units - table.requested[self._columns, row]).tolist())
 
 
-def zone_state(zones: Sequence[Sequence[int]], request: GpuRequest) -> tuple[int, int, list[int]] | None:
+def zone_state(
+    zones: Sequence[Sequence[int]], request: GpuRequest, needs: PodNeeds, node: tuple[int, int]
+) -> tuple[int, int, list[int]] | None:
     """(CPU, memory in bytes, what is free of each GPU) of the zone that an aligned pod gets: the first that has room
-    for all of it, as kubelets choose. None: no one has; then the node as a whole counts."""
-    for cpu, memory, gpus, there in zones:
-        if cpu >= request.cpu and memory >= request.memory * MIB and gpus >= request.devices * request.milli:
-            return cpu, memory, offered((1,), (there,), (gpus,))
+    for all of it, as kubelets choose. None: no one has, or the pod gets zones as a whole, or nobody there aligns it;
+    then the node as a whole counts. ``node``: its CPU and memory free, of which pods that nothing aligns take too."""
+    alone = needs.dedicated is not None and needs.dedicated.exclusive
+    for cpu, memory, gpus, there, katalyst, *_ in zones:
+        if not (needs.of_katalyst and not alone if katalyst else needs.of_kubelet):
+            return None
+        room = cpu < 0 or cpu >= request.cpu, memory < 0 or memory >= request.memory * MIB
+        if all(room) and gpus >= request.devices * request.milli:
+            return _least(cpu, node[0]), _least(memory, node[1]), offered((1,), (there,), (gpus,))
     return None
+
+
+def _least(zone: int, node: int) -> int:
+    return node if zone < 0 else min(zone, node)
 
 
 def asked_of(pod_class: PodClass, shares: GpuShares) -> tuple[int, int]:

@@ -13,6 +13,8 @@ from shared.model.resources import CPU, GPU_MILLI, MEMORY
 from shared.model.scheduling_profile import FitScoring, ShapePoint, SpreadDefault, Weighted
 
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+NODE_NAME_FIELD = "metadata.name"
 SHAPE_MAX = 10
 """The greatest score of a point as the file has it; a node's is 100."""
 
@@ -171,6 +173,46 @@ def _interpod(at: str, args: Mapping[str, Any]) -> Fields:
     return {"own_wishes_alone": alone, "hard_affinity": whole(f"{at}.hardPodAffinityWeight", weight, 0, 100)}
 
 
+def _selects(at: str, term: Any, *, empty: bool = False) -> None:
+    """Whether it is a term as the API server takes a pod's; ``empty``: also one that matches no node."""
+    known_keys(at, term, ("matchExpressions", "matchFields"))
+    expressions = listed(f"{at}.matchExpressions", term.get("matchExpressions"))
+    fields = listed(f"{at}.matchFields", term.get("matchFields"))
+    if not empty and not expressions and not fields:
+        raise Wrong(at, "is empty, and would match no node; give matchExpressions or matchFields")
+    for number, one in enumerate(expressions):
+        _requires(f"{at}.matchExpressions[{number}]", one)
+    for number, one in enumerate(fields):
+        here = f"{at}.matchFields[{number}]"
+        _requires(here, one)
+        if one["key"] != NODE_NAME_FIELD or one["operator"] not in ("In", "NotIn") or len(one["values"]) != 1:
+            raise Wrong(here, f"must be {NODE_NAME_FIELD} In or NotIn one name: nodes are selected by no other field")
+
+
+def _requires(at: str, one: Any) -> None:
+    known_keys(at, one, ("key", "operator", "values"))
+    _text(f"{at}.key", one.get("key"))
+    operator, values = one.get("operator"), listed(f"{at}.values", one.get("values"))
+    if not isinstance(operator, str) or operator not in OPERATORS:
+        raise Wrong(f"{at}.operator", f"{repr(operator)[:64]} is not known; write {', '.join(OPERATORS)}")
+    for value in values:
+        if not isinstance(value, str):
+            raise Wrong(f"{at}.values", f"{repr(value)[:64]} must be text; put it in quotes")
+    if operator in ("In", "NotIn"):
+        if not values:
+            raise Wrong(f"{at}.values", f"{operator} needs at least one")
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1 or not _number(values[0]):
+            raise Wrong(f"{at}.values", f"{operator} needs exactly one whole number, in quotes")
+    elif values:
+        raise Wrong(f"{at}.values", f"{operator} takes none; leave them out")
+
+
+def _number(text: str) -> bool:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return digits.isascii() and digits.isdigit() and len(digits) <= 19 and -(2**63) <= int(text) < 2**63
+
+
 def _node_affinity(at: str, args: Mapping[str, Any]) -> Fields:
     known_keys(at, args, ("addedAffinity",))
     if args.get("addedAffinity") is None:
@@ -180,7 +222,21 @@ def _node_affinity(at: str, args: Mapping[str, Any]) -> Fields:
         "requiredDuringSchedulingIgnoredDuringExecution",
         "preferredDuringSchedulingIgnoredDuringExecution",
     )
-    known_keys(at, args["addedAffinity"], (required, preferred))
+    given = args["addedAffinity"]
+    known_keys(at, given, (required, preferred))
+    if given.get(required) is not None:
+        known_keys(f"{at}.{required}", given[required], ("nodeSelectorTerms",))
+        here = f"{at}.{required}.nodeSelectorTerms"
+        terms = listed(here, given[required].get("nodeSelectorTerms"))
+        if not terms:
+            raise Wrong(here, "is empty, and would match no node; give at least one term")
+        for number, term in enumerate(terms):
+            _selects(f"{here}[{number}]", term)
+    for number, wish in enumerate(listed(f"{at}.{preferred}", given.get(preferred))):
+        here = f"{at}.{preferred}[{number}]"
+        known_keys(here, wish, ("weight", "preference"))
+        whole(f"{here}.weight", wish.get("weight"), 1, 100)
+        _selects(f"{here}.preference", wish.get("preference"), empty=True)  # it adds to no node
     try:
         read = msgspec.convert(args["addedAffinity"], api.KubeNodeAffinity)
     except msgspec.ValidationError as error:

@@ -63,9 +63,8 @@ def profiles_of(path: Path | None, scores: tuple[str, ...] = (), check_policy: C
 
 
 def read_yaml(path: Path, where: str) -> Any:
-    """The one document of a file. ``ConfigError``: it cannot be read, or is none."""
-    import yaml
-
+    """The one document of a file. ``ConfigError``: it cannot be read, or is none; a key is there twice, or an alias:
+    of the one a part would be lost without a word, and the other may stand for more than memory holds."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -73,8 +72,32 @@ def read_yaml(path: Path, where: str) -> Any:
         raise ConfigError(f"{where}: cannot be read ({error.strerror}); give a YAML file") from error
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{where}: is larger than {MAX_BYTES} bytes; give a file of profiles")
+    return document_of(data, where)
+
+
+def document_of(data: bytes, where: str) -> Any:
+    """The same of a file's bytes."""
+    import yaml
+
+    class Strict(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                raise yaml.composer.ComposerError(None, None, "an alias is not read here; write out what it is", mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set[str]()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in seen:
+                        problem = f"{key.value!r} is there twice; join them"
+                        raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep=deep)
+
     try:
-        return yaml.safe_load(data.decode("utf-8"))
+        return yaml.load(data.decode("utf-8"), Strict)  # noqa: S506 - a SafeLoader
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where}: is not UTF-8 text; save it as such") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -150,6 +173,8 @@ def _without(at: str, value: Any) -> tuple[str, ...]:
     known_keys(at, value or {}, ("disabled",))
     names = listed(f"{at}.disabled", (value or {}).get("disabled"))
     for name in names:
+        if not isinstance(name, str):
+            raise Wrong(f"{at}.disabled", f"{repr(name)[:80]} is no filter's name")
         if name in STAY:
             raise Wrong(
                 f"{at}.disabled", f"{name} stays: nodes would be given what they cannot hold; leave it out of the list"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, ignores
 from shared.model.resources import GPU_MILLI
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.filters.accounted import conflicts
@@ -30,6 +30,8 @@ def fits(feasibility: FeasibilityCache, pod_class: PodClass, row: int) -> bool:
         if column is None or amount > allocatable[column, row] - requested[column, row]:
             if name in pod_class.by_class and (column is None or not allocatable[column, row]):
                 continue
+            if ignores(pod_class, name):
+                continue
             return False
         if name == GPU_MILLI and not table.pick_devices(row, amount):
             return False
@@ -48,6 +50,8 @@ def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
         column = table.column_of[name]
         if amount and requested[column, row] > allocatable[column, row]:
             if name in pod_class.by_class and not allocatable[column, row]:
+                continue
+            if ignores(pod_class, name):
                 continue
             return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, fitted
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 
@@ -15,7 +15,7 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
     Of shares of a device at most so many, and of what a device class gives any number. ``singly``: never more than one.
     """
     count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
-    for name, amount in pod_class.requests:
+    for name, amount in fitted(pod_class):
         column = table.column_of.get(name)
         if name in pod_class.by_class:
             if column is not None:

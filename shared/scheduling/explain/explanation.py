@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct, structs
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, fitted
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, at_least_text, at_most_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -232,7 +232,7 @@ def _shortages(table: NodeTable, pod_class: PodClass, rejection: Rejection, row:
     used, offered = int(table.requested[PODS_COLUMN, row]), int(table.allocatable[PODS_COLUMN, row])
     if used + 1 > offered:
         yield Shortage("pods", 1, offered, offered - used, used + 1 - offered)
-    for name, amount in pod_class.requests:
+    for name, amount in fitted(pod_class):
         column = table.column_of.get(name)
         offered = 0 if column is None else int(table.allocatable[column, row])
         free = offered if column is None else offered - int(table.requested[column, row])
@@ -245,7 +245,7 @@ def _nearest(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: 
     if rejection.plugin != "NodeResourcesFit":
         return sorted(rows, key=lambda row: table.names[row])[:NAMES_SHOWN]
     there = np.array(rows, np.int64)
-    wanted = [(PODS_COLUMN, 1), *((table.column_of.get(name), amount) for name, amount in pod_class.requests)]
+    wanted = [(PODS_COLUMN, 1), *((table.column_of.get(name), amount) for name, amount in fitted(pod_class))]
     distance = np.zeros(len(there))
     for column, amount in wanted:
         free = 0 if column is None else table.allocatable[column, there] - table.requested[column, there]

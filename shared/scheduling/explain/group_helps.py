@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.relations import NO_RELATIONS
@@ -185,7 +186,7 @@ def _added(asked: GroupQuestion, kinds: Sequence[tuple[Lacking, Failing]], wante
             words.append(f"add {many} like {table.names[row]} ({size_text(table, row)})")
         elif ResourceFit.name in one.diagnosis.plugins:
             many = "a node" if count == 1 else f"{count} nodes"
-            asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in pod.pod_class.requests)
+            asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in fitted(pod.pod_class))
             words.append(f"add {many} with {asks}: none that is open to it is so large")
         else:
             continue
@@ -218,7 +219,7 @@ def _fewer(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Itera
         smaller = with_fields(template, pod=replace(template.pod, pod_class=replace(pod_class, requests=requests)))
         return int(base.places(smaller, rows).sum()) >= needed
 
-    for name, of in pod_class.requests:
+    for name, of in fitted(pod_class):
         step = MEBI if name == MEMORY and of > MEBI else 1
         least, most = 1, of // step
         if not fits(name, least * step):
@@ -236,7 +237,7 @@ def _fewer(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Itera
 def _freed(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
     """For all that lack, one after the other, the node where least must be freed of what others use there."""
     hopeful = [one for one in kinds if one.of_amounts and not one.template.rules]
-    resources = sorted({name for one in hopeful for name, _ in one.pods[0].pod_class.requests})
+    resources = sorted({name for one in hopeful for name, _ in fitted(one.pods[0].pod_class)})
     table = asked.state.table
     if not hopeful or any(name not in table.column_of for name in resources):
         return
@@ -254,7 +255,7 @@ def _freed(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Itera
     count = 0
     for one in hopeful:
         pod_class = one.pods[0].pod_class
-        asks = dict(pod_class.requests) | {PODS: 1}
+        asks = dict(fitted(pod_class)) | {PODS: 1}
         mask = asked.feasibility.static_verdict(pod_class).mask & table.present[: table.rows]
         if asked.allowed is not None:
             mask = mask & asked.allowed

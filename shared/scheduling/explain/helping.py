@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import Struct
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, fitted
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text, at_least_text, at_most_text
@@ -228,10 +228,10 @@ def too_large(table: NodeTable, pod_class: PodClass, rows: IntArray) -> str:
     """Which node to add where none of ``rows`` is large enough; "" where one is."""
     if not len(rows):
         return ""
-    has = {name: table.column_of.get(name) for name, _ in pod_class.requests}
+    has = {name: table.column_of.get(name) for name, _ in fitted(pod_class)}
     most = {name: 0 if at is None else int(table.allocatable[at, rows].max()) for name, at in has.items()}
     by_class = pod_class.by_class
-    large = {name: n for name, n in pod_class.requests if n > most[name] and name not in by_class}
+    large = {name: n for name, n in fitted(pod_class) if n > most[name] and name not in by_class}
     if not large:
         return ""
     asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in large.items())
@@ -296,7 +296,7 @@ def _free(
 ) -> Iterator[tuple[str, int, IntArray]]:
     """(resource, what one pod asks for, what is free per row), ``pods`` included; enough where a device class gives
     it."""
-    for name, amount in (*pod_class.requests, ("pods", 1)):
+    for name, amount in (*fitted(pod_class), ("pods", 1)):
         column = PODS_COLUMN if name == "pods" else table.column_of.get(name)
         if column is None:
             yield name, amount, np.full(len(rows), amount if name in pod_class.by_class else 0, np.int64)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.model.constraints import HostPort, PodClass, gpu_milli_of
+from shared.model.constraints import HostPort, PodClass, fitted, gpu_milli_of
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.framework import Code, OneReason
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable, Rows
@@ -43,7 +43,7 @@ class ResourceFit:
         allocatable, requested = table.allocatable, table.requested
         count, by_class = table.rows, pod_class.by_class
         passing: BoolArray = requested[PODS_COLUMN, :count][rows] < allocatable[PODS_COLUMN, :count][rows]
-        for name, amount in pod_class.requests:
+        for name, amount in fitted(pod_class):
             column = table.column_of.get(name)
             if by_class and name in by_class:
                 if column is not None:
@@ -60,7 +60,7 @@ class ResourceFit:
         reasons, code = [], Code.UNSCHEDULABLE
         if int(table.requested[PODS_COLUMN, row]) + 1 > int(table.allocatable[PODS_COLUMN, row]):
             reasons.append("Too many pods")
-        for name, amount in pod_class.requests:
+        for name, amount in fitted(pod_class):
             column = table.column_of.get(name)
             total = 0 if column is None else int(table.allocatable[column, row])
             used = 0 if column is None else int(table.requested[column, row])
@@ -74,7 +74,7 @@ class ResourceFit:
         """Per resource, the rows on which it is short."""
         full = table.requested[PODS_COLUMN, rows] + 1 > table.allocatable[PODS_COLUMN, rows]
         counts = {"Too many pods": int(full.sum())}
-        for name, amount in pod_class.requests:
+        for name, amount in fitted(pod_class):
             column = table.column_of.get(name)
             if column is None:
                 counts[f"Insufficient {name}"] = 0 if name in pod_class.by_class else len(rows)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, fitted
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
@@ -22,6 +22,8 @@ from shared.scheduling.devices.rule import DynamicResources
 from shared.scheduling.filters import interpod_affinity, volume_restrictions
 from shared.scheduling.framework import ClusterRule, Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
+from shared.scheduling.matching.spread_domains import default_selector
+from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray
 from shared.scheduling.state.nominated_room import NominatedPods, apart
@@ -76,10 +78,11 @@ class Crew:
 
     def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """What members share that are judged alike."""
-        devices = self.cluster.devices
-        if pod.asks is None or devices is None:
-            return self._key_without_devices(pod, repelling)
-        return devices.alike(pod), self._key_without_devices(pod, repelling)
+        devices, key = self.cluster.devices, self._key_without_devices(pod, repelling)
+        if spreads_by_default(pod):
+            selector = default_selector(self.cluster.workloads, pod)
+            key = pod.namespace, selector, selects(selector, pod.labels), key
+        return key if pod.asks is None or devices is None else (devices.alike(pod), key)
 
     def _key_without_devices(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """Of labels only what some rule makes of them: members of one Job differ in their index alone."""
@@ -102,7 +105,7 @@ class Crew:
     def _template(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Template:
         cluster, size = self.cluster, self._size(pod)
         plain = pod.relations is None and pod.asks is None and not in_zones(cluster, pod)
-        if plain and not repelling and not cluster.index.anti_affinity:
+        if plain and not repelling and not cluster.index.anti_affinity and not spreads_by_default(pod):
             named = named_nodes(pod.pod_class)
             return Template(pod, (), CONTRADICTION if named is not None and not named else None, size)
         prefiltered = prefilter(cluster, pod)
@@ -130,7 +133,7 @@ class Crew:
 
     def _size(self, pod: Pod) -> float:
         table, size = self.cluster.table, 0.0
-        for name, amount in pod.pod_class.requests:
+        for name, amount in fitted(pod.pod_class):
             column = table.column_of.get(name)
             most = int(table.allocatable[column, : table.rows].max(initial=0)) if column is not None else 0
             size = max(size, amount / most if most else 1.0)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 import numpy as np
 
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.pod_group import MAX_MEMBERS, PodGroup
 from shared.model.resources import PODS
@@ -195,7 +196,7 @@ class _Hunt:
         count, removable = self.cluster.table.rows, self.cluster.index.removable
         pod_class = template.pod.pod_class
         most = np.full(count, MAX_MEMBERS, np.int64)
-        for name, amount in ((PODS, 1), *pod_class.requests):
+        for name, amount in ((PODS, 1), *fitted(pod_class)):
             if name in pod_class.by_class:
                 continue  # never too few
             free = base.free(name)

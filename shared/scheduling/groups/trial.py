@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Sequence
 
 import numpy as np
 
-from shared.model.constraints import PodClass, gpu_milli_of
+from shared.model.constraints import PodClass, fitted, gpu_milli_of, ignores
 from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE, PODS
 from shared.scheduling.cycle.conflicts import fits
@@ -241,7 +241,7 @@ class Trial:
         amounts keeps from it, and that would have enough were they empty."""
         table, pod_class = self._table, template.pod.pod_class
         offered = [(PODS, 1, PODS_COLUMN)]
-        for name, amount in pod_class.requests:
+        for name, amount in fitted(pod_class):
             if name in pod_class.by_class:
                 continue
             if (column := table.column_of.get(name)) is None:
@@ -282,6 +282,8 @@ class Trial:
             column = table.column_of[name]
             if amount > table.allocatable[column, row] - table.requested[column, row]:
                 if name in pod_class.by_class and not table.allocatable[column, row]:
+                    continue
+                if ignores(pod_class, name):
                     continue
                 return False
         share = gpu_milli_of(pod_class) // max(1, len(devices))

@@ -65,15 +65,15 @@ def admit(topology: NodeTopology, books: Books, needs: PodNeeds) -> AdmissionVer
 
 
 def _katalyst_says(topology: NodeTopology, books: Books, needs: PodNeeds) -> AdmissionVerdict:
-    """Of pods that are not of dedicated cores nothing."""
-    if needs.dedicated is None:
+    """Of pods that are not bound to zones nothing."""
+    if needs.dedicated is None or not needs.dedicated.binding:
         return AdmissionVerdict(None)
-    seat = seat_of(topology, books, needs.dedicated)
+    unreadable = needs.dedicated.unreadable
+    seat = None if unreadable else seat_of(topology, books, needs.dedicated)
     if seat is None:
         stuck = ContainerNeeds(SEAT, ContainerKind.MAIN)
-        return AdmissionVerdict(
-            TopologyRefusal.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality", stuck
-        )
+        message = unreadable or "Resources cannot be allocated with Topology locality"
+        return AdmissionVerdict(TopologyRefusal.TOPOLOGY_AFFINITY, message, stuck)
     return AdmissionVerdict(None, seats={SEAT: seat})
 
 

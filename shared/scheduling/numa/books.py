@@ -42,6 +42,8 @@ class Books:
         }
         """By zone; the last are those of no zone, which are in no mask."""
         self.devices_held = {name: [zone.capacity.get(name, 0) for zone in zones] for name in devices}
+        self.most: Books | None = None
+        """Where nobody knows in which zones some pods sit: what is free at most; the others say at least."""
 
     def copy(self) -> Books:
         """The same, to be changed apart."""
@@ -51,6 +53,7 @@ class Books:
         other.memory_free = {name: list(free) for name, free in self.memory_free.items()}
         other.groups, other.seats = list(self.groups), list(self.seats)
         other.devices_free = {name: list(free) for name, free in self.devices_free.items()}
+        other.most = self.most.copy() if self.most is not None else None
         return other
 
     def key(self) -> Hashable:
@@ -59,6 +62,7 @@ class Books:
             tuple(self.cpus_free), tuple(self.groups), tuple(self.seats),
             tuple((name, *self.memory_free[name]) for name in sorted(self.memory_free)),
             tuple((name, *self.devices_free[name]) for name in sorted(self.devices_free)),
+            self.most.key() if self.most is not None else None,
         )  # fmt: skip
 
     def free(self) -> dict[str, list[int]]:

@@ -10,8 +10,8 @@ anything, of one socket while one has as many; under ``single-numa-node`` one. D
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
 
 from shared.model.node_topology import ContainerSeat, Dedicated, MemoryBlock, NodeTopology, TopologyPolicy
 from shared.model.resources import CPU, MEMORY
@@ -23,7 +23,7 @@ SEAT = "main"
 
 def seat_of(topology: NodeTopology, books: Books, wanted: Dedicated) -> ContainerSeat | None:
     """Where it would sit; None: nowhere."""
-    together = topology.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    together = _together(topology)
     best = None
     for zones in _sets(topology, books, wanted):
         if not _holds(books, zones, wanted):
@@ -34,6 +34,41 @@ def seat_of(topology: NodeTopology, books: Books, wanted: Dedicated) -> Containe
         if best is None and not together:
             best = zones
     return None if best is None else _seat(topology, books, best, wanted)
+
+
+def ways(topology: NodeTopology, books: Books, wanted: Dedicated) -> tuple[Sequence[int], bool]:
+    """(Positions of all zones of which its agent may choose, whether it has no choice among them). Which one it takes
+    hangs on more than an object says: on what shared cores need, on GPUs, on who came first there."""
+    possible = (
+        zones
+        for zones in _sets(topology, books, wanted)
+        if _holds(books, zones, wanted)
+        and (not _together(topology) or all(_devices_in(books, zones, name) >= count for name, count in wanted.devices))
+    )
+    if not wanted.exclusive:
+        found = [index for (index,) in possible]
+        return found, len(found) == 1
+    few = list(islice(possible, 2))
+    if len(few) <= 1:
+        return (few[0] if few else ()), bool(few)
+    return [index for index in range(len(topology.zones)) if _idle(topology, books, index)], False
+
+
+def take_off(books: Books, wanted: Dedicated, zones: Iterable[int]) -> None:
+    """Off each of these zones all that it may have there: everything, where it is to be alone."""
+    zones = list(zones)
+    for name, free in ((CPU, books.cpus_free), *books.memory_free.items()):
+        amount = wanted.cpus if name == CPU else wanted.memory if name == MEMORY else 0
+        for index in zones:
+            free[index] = min(free[index], 0) if wanted.exclusive else max(0, free[index] - amount)
+    for name, amount in wanted.devices:
+        for index in zones if name in books.devices_free else ():
+            books.devices_free[name][index] = max(0, books.devices_free[name][index] - amount)
+
+
+def _together(topology: NodeTopology) -> bool:
+    """Whether devices lie where the CPUs do."""
+    return topology.policy is TopologyPolicy.SINGLE_NUMA_NODE
 
 
 def _idle(topology: NodeTopology, books: Books, index: int) -> bool:

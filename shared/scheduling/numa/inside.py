@@ -29,7 +29,9 @@ from shared.model.node_topology import (
     TopologySource,
 )
 from shared.model.resources import CPU, MEMORY
+from shared.scheduling.numa.admission import admit
 from shared.scheduling.numa.books import HUGEPAGES, Books
+from shared.scheduling.numa.dedicated import take_off, ways
 from shared.scheduling.numa.placed import charge, init_names, seat
 from shared.scheduling.numa.totals import pod_totals
 
@@ -134,7 +136,7 @@ class Inside:
             books = explained
         for uid, pod in self.pods.items():
             if not pod.shown and uid not in without:
-                seats = seated(self.topology, books, pod.needs)
+                seats = seated(self.topology, books, pod.needs, trusting=trusting)
                 if not without:
                     pod.seats = seats
         return books
@@ -263,24 +265,35 @@ class Inside:
                     books.devices_free[name][-1 if at is None else books.positions[at]] += count
 
 
-def seated(topology: NodeTopology, books: Books, needs: PodNeeds) -> Seats | None:
+def seated(topology: NodeTopology, books: Books, needs: PodNeeds, *, trusting: bool) -> Seats | None:
     """Seat a pod on what is free; one that the kubelet should have refused is taken off every zone, and its seats are
-    unknown: it stands there all the same."""
+    unknown: it stands there all the same. A kubelet has no choice where it seats whom; Katalyst's agent has, so unless
+    ``trusting`` the pod is taken off every zone that it may be given, as Katalyst's scheduler plug-in does."""
+    if topology.source is TopologySource.KATALYST:
+        return _expected(topology, books, needs, trusting)
     seats = seat(topology, books, needs)
     if seats is None:
-        katalyst = topology.source is TopologySource.KATALYST
-        _take_everywhere(books, _bound(books, needs) if katalyst else lasting(needs) + _unreported(needs))
+        _take_everywhere(books, lasting(needs) + _unreported(needs))
     return seats
 
 
-def _bound(books: Books, needs: PodNeeds) -> Counter[str]:
-    """What a pod of dedicated cores may have of a zone: all of it, where it is to be alone."""
+def _expected(topology: NodeTopology, books: Books, needs: PodNeeds, trusting: bool) -> Seats | None:
     wanted = needs.dedicated
-    if wanted is None:
-        return Counter()
-    if wanted.exclusive:
-        return Counter({CPU: sum(books.cpus_free)} | {name: sum(free) for name, free in books.memory_free.items()})
-    return Counter({CPU: wanted.cpus, MEMORY: wanted.memory, **dict(wanted.devices)})
+    if wanted is None or not wanted.binding:
+        return {}
+    verdict = admit(topology, books, needs)
+    seats = verdict.seats if verdict.refusal is None else None
+    zones, sure = ways(topology, books.most or books, wanted)
+    if seats is not None and (trusting or sure):
+        for one in (books, books.most) if books.most is not None else (books,):
+            one.charge(seats.values())
+        return seats
+    if sure and books.most is not None:
+        take_off(books.most, wanted, zones)
+    elif not sure and books.most is None:
+        books.most = books.copy()
+    take_off(books, wanted, zones or range(len(topology.zones)))
+    return seats
 
 
 @lru_cache(maxsize=4096)

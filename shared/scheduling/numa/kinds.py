@@ -33,9 +33,10 @@ class _Kind:
 
 
 class ZoneKinds:
-    """Those that were seen since the last ``clear``."""
+    """Those that were seen since the last ``clear``. ``trusting``: as in ``inside.py``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusting: bool = False) -> None:
+        self._trusting = trusting
         self._shapes: dict[object, int] = {}
         self._number: dict[object, int] = {}
         self._kinds: list[_Kind | None] = [None]
@@ -90,7 +91,7 @@ class ZoneKinds:
             if of is None:
                 return UNJUDGED
             books = of.books.copy()
-            seated(of.topology, books, needs)
+            seated(of.topology, books, needs, trusting=self._trusting)
             known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
         return known
 
@@ -110,8 +111,9 @@ class ZoneKinds:
         return sum(parts) / len(parts) if parts else 0.0
 
     def gpu_zones(self, kind: int, gpus: Callable[[str], int]) -> list[list[int]]:
-        """Of each zone of a node of that kind what is free of CPU, memory, GPUs, and how much of GPUs there is; []
-        where it has none, or its kubelet aligns nobody strictly."""
+        """Of each zone of a node of that kind what is free of CPU, memory (-1: no zone tells), GPUs, how much of GPUs
+        there is, and whether Katalyst's agent lets pods on (1) or the kubelet (0); [] where there are none, or the
+        kubelet aligns nobody strictly."""
         known = self._gpu_zones.get(kind)
         if known is None:
             of = self._kinds[kind]
@@ -149,8 +151,10 @@ def _gpu_zones(topology: NodeTopology, books: Books, gpus: Callable[[str], int])
     for index, zone in enumerate(topology.zones):
         free = sum(unit * books.devices_free[name][index] for name, unit in units.items())
         there = sum(unit * zone.allocatable.get(name, 0) for name, unit in units.items())
-        zones.append([1000 * books.cpus_free[index], memory[index] if memory else 0, free, there])
-    return zones if any(there for *_, there in zones) else []
+        cpu = 1000 * books.cpus_free[index] if books.exclusive_cpus else -1
+        held = memory[index] if memory and books.aligned_memory else -1
+        zones.append([cpu, held, free, there, int(topology.source is TopologySource.KATALYST)])
+    return zones if any(there for _, _, _, there, _ in zones) else []
 
 
 def _pairs(amounts: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:

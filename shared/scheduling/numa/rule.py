@@ -84,7 +84,7 @@ class NodeResourceTopologyMatch:
         """Of a pod of dedicated cores, 0 to ``MOST``: how much of the zones that it would get it takes (most
         allocated), so that idle ones are left to those that want one alone; 0 where no agent would give it any. None:
         of others nothing."""
-        if self._needs.dedicated is None:
+        if not self._needs.of_katalyst:
             return None
         there, which = np.unique(self._zones.kinds()[rows], return_inverse=True)
         found = [round(MOST * self._zones.filled(kind, self._needs)) for kind in there.tolist()]
@@ -123,7 +123,8 @@ class NodeResourceTopologyMatch:
         if found.refusal is None:
             return None
         code = Code.UNSCHEDULABLE if self._zones.fits_empty(kind, self._needs) else Code.UNRESOLVABLE
-        return code, (reason_of(found),)
+        dedicated = self._needs.dedicated
+        return code, ((dedicated.unreadable if dedicated is not None else "") or reason_of(found),)
 
     def _counted(self, rows: IntArray) -> tuple[list[tuple[tuple[Code, tuple[str, ...]] | None, int]], IntArray]:
         """What is said of these rows, kind by kind, with how many it is said of; and for each row which of those.

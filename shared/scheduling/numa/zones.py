@@ -83,7 +83,7 @@ class NodeZones:
         """Nodes and consumers that do not stand there, and are looked at again."""
         self._gone: dict[str, float] = {}
         """Nodes whose object is gone and counts still, and since when."""
-        self._kinds = ZoneKinds()
+        self._kinds = ZoneKinds(trusting=trusting)
         self._masks: dict[PodNeeds, _Mask] = {}
         self._epoch = 0
         self._moved: list[int] = []
@@ -103,12 +103,12 @@ class NodeZones:
         kind, Katalyst's counts: its agent lets pods on."""
         before = self.topologies.get(name)
         if before is not None and before.source is not topology.source:
-            if topology.source is TopologySource.KUBELET and name not in self._gone:
-                if name not in self._beside:
+            if topology.source is TopologySource.KUBELET:
+                if name not in self._beside and name not in self._gone:
                     self._tell_twice(name)
                 self._beside[name] = topology
                 return before
-            if topology.source is TopologySource.KATALYST:
+            if name not in self._gone:  # else it is deleted, and counted as what was said last
                 self._beside[name] = before
                 self._tell_twice(name)
             self._drop(name)
@@ -146,16 +146,11 @@ class NodeZones:
 
     def drop(self, name: str, source: TopologySource = TopologySource.KUBELET) -> None:
         """The object is gone or cannot be read; an unknown name is fine. Its kubelet is there still: while the node is,
-        the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value; a
-        NodeResourceTopology that stood back counts at once."""
+        the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value; then a
+        NodeResourceTopology that stood back counts."""
         known = self.topologies.get(name)
         if known is None or known.source is not source:
             self._beside.pop(name, None)
-            return
-        if name in self._beside:
-            beside = self._beside.pop(name)
-            self._drop(name)
-            self.put(name, beside)
             return
         if name in self._inside and name in self._table.row_of:
             if name not in self._gone:
@@ -163,7 +158,13 @@ class NodeZones:
                 self._forget_later(name, "")
                 self.news["node_topology_gone", name] = f"what it said last counts for {LATE_S:.0f} s more"
             return
+        self._expire(name)
+
+    def _expire(self, name: str) -> None:
+        """The object counts no more; one that stood back does."""
         self._drop(name)
+        if (beside := self._beside.pop(name, None)) is not None:
+            self.put(name, beside)
 
     def _drop(self, name: str) -> None:
         self._gone.pop(name, None)
@@ -193,7 +194,7 @@ class NodeZones:
             inside = self._inside.get(name)
             if not uid:
                 if name in self._gone and self._gone[name] + LATE_S <= now:
-                    self._drop(name)
+                    self._expire(name)
                     changed.append(name)
             elif inside is not None:
                 self._strangers.discard((name, uid))
@@ -210,7 +211,7 @@ class NodeZones:
     def node_changed(self, name: str) -> None:
         """The node came, went, or has other amounts: its devices may be others."""
         if name in self._gone and name not in self._table.row_of:
-            self._drop(name)
+            self._expire(name)
         if name in self._inside:
             self._show(name)
 
@@ -299,7 +300,7 @@ class NodeZones:
         there = len(self._inside) + len(self._unread)
         if not there:
             return False
-        if needs in self._refusals or (needs.dedicated is not None and self._katalyst):
+        if needs in self._refusals or (needs.of_katalyst and self._katalyst):
             return True
         return there > len(self._katalyst) and any(
             one.cpus or one.memory or any(name in self._devices for name, _ in one.devices) for one in needs.containers
@@ -458,7 +459,7 @@ class NodeZones:
         else:
             self._of_node.pop(name, None)
         row = self._table.row_of.get(name)
-        if row is not None and self._gpus is not None and self._devices:
+        if row is not None and self._gpus is not None and (self._devices or row in self._table.zones_free):
             self._table.set_zones(row, self._kinds.gpu_zones(kind, self._gpus))
         if row is not None and row < len(self._rows) and self._rows_at == self._table.static_stamp:
             self._rows[row] = kind

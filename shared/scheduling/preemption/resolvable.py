@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shared.model.constraints import fitted
 from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
@@ -45,7 +46,7 @@ def resolvable_rows(state: ClusterState, feasibility: FeasibilityCache, prefilte
         resolvable &= named
     filtered = run_filters(state, feasibility, prefiltered)
     hopeless: BoolArray = np.zeros(table.rows, np.bool_)
-    for name, amount in pod.pod_class.requests:
+    for name, amount in fitted(pod.pod_class):
         column = table.column_of.get(name)
         if name in pod.pod_class.by_class:  # none at all is a node that gives devices for it
             total = table.allocatable[column, : table.rows] if column is not None else np.zeros(table.rows, np.int64)
@@ -77,7 +78,7 @@ def openable(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
     if pod.pod_class.host_ports or not len(rows):
         return Openable(rows.tolist(), +reasons)  # a port may be the first reason: the dry run tells
     enough: BoolArray = np.ones(len(rows), np.bool_)
-    for name, amount in ((PODS, 1), *pod.pod_class.requests):
+    for name, amount in ((PODS, 1), *fitted(pod.pod_class)):
         if name in pod.pod_class.by_class:
             continue  # the dry run tells
         column = PODS_COLUMN if name == PODS else table.column_of[name]

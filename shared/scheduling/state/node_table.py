@@ -77,7 +77,8 @@ class NodeTable:
         self.claimed_free: list[list[int]] = []
         self.zones_free: dict[int, list[list[int]]] = {}
         """By row, where a kubelet that aligns strictly has GPUs in its zones: of each zone in order what is free of
-        CPU, memory and GPUs (thousandths), and how much of GPUs there is. As it was told, whatever is counted since."""
+        CPU, memory (-1: no zone tells) and GPUs (thousandths), how much of GPUs there is, and who lets pods on: the
+        kubelet (0) or Katalyst's agent (1). As it was told, whatever is counted since."""
         """What claims leave of each device, in thousandths, for policies; the rules look at the claims themselves."""
         self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.model.constraints import fitted
 from shared.model.pod import Pod
 from shared.model.resources import PODS
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
@@ -70,7 +71,7 @@ class Removable:
         that is needed. The rest is the share of what the pod asks for that the node lacks: the less, the fewer victims.
         """
         table = self._table
-        needs = [(PODS, 1), *pod.pod_class.requests]
+        needs = [(PODS, 1), *fitted(pod.pod_class)]
         price: FloatArray = np.zeros(table.rows)
         frees = []
         for name, amount in needs:

@@ -83,3 +83,9 @@ def test_a_reward_that_is_not_finite_ends_the_run():
     actions = np.zeros(4, np.int64)
     with pytest.raises(TrainingDiverged, match="ppo"):
         learner.update(rolled(actions, np.full(4, np.nan), np.array([True, True])), np.random.default_rng(1))
+
+
+def test_a_state_in_which_nothing_is_allowed_is_not_acted_in():
+    learner = PpoLearner(Table(3), Level(), PpoSettings())
+    with pytest.raises(ValueError, match="mask: a state without any allowed action"):
+        learner.act(np.zeros(1, np.float32), np.zeros(3, np.bool_), np.random.default_rng(1))

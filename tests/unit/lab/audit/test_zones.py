@@ -89,6 +89,11 @@ def dedicated(cpu: str, enhancement: str = '{"numa_binding":"true"}', qos: str =
     return {"metadata": {"annotations": annotations}, **pod(cpu, limits=False)}
 
 
+def no_main(asked: Json) -> Json:
+    asked["metadata"]["annotations"]["kubernetes.io/main-container-name"] = "other"
+    return asked
+
+
 ALONE = '{"numa_binding":"true","numa_exclusive":"true"}'
 
 
@@ -102,12 +107,39 @@ ALONE = '{"numa_binding":"true","numa_exclusive":"true"}'
         (dedicated("9", qos="shared_cores"), (["8"], ["8"]), True),
         (dedicated("9", "{}"), (["8"], ["8"]), True),
         (dedicated("1", "{"), ([], []), False),
+        (dedicated("1", '{"numa_binding":true}'), ([], []), False),
+        (no_main(dedicated("1")), ([], []), False),
         (pod("4"), (["8"],), True),
     ],
-    ids=["one zone", "a part is a whole CPU", "alone", "nobody's", "shared", "not bound", "unreadable", "guaranteed"],
+    ids=[
+        "one zone",
+        "a part is a whole CPU",
+        "alone",
+        "nobody's",
+        "shared",
+        "not bound",
+        "unreadable",
+        "no string",
+        "no main container",
+        "guaranteed",
+    ],
 )
 def test_katalysts_object_says_who_is_surely_let_on(asked: Json, held: Any, admitted: bool) -> None:
     known = katalyst(*held)
     assert known.admits(asked, "n") is admitted
     known.change("n", None, "CustomNodeResource")
     assert not known.admits(pod("4"), "n"), "the other object counts again"
+
+
+def test_nobody_is_surely_let_on_beside_one_that_wants_to_be_alone_or_whose_zone_is_not_named() -> None:
+    known, asked = katalyst(["2"], ["8"]), dedicated("5")
+    there = dedicated("2", ALONE)
+    there["spec"]["nodeName"] = "n"
+    assert known.admits(asked, "n")
+    known.saw("2", there, ended=False)
+    assert not known.admits(asked, "n"), "it is alone in zone 0"
+    known.saw("2", there, ended=True)
+    known.saw("new", there, ended=False)
+    assert not known.admits(asked, "n"), "nobody knows its zone"
+    known.saw("new", there, ended=True)
+    assert known.admits(asked, "n")

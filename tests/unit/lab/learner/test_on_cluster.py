@@ -50,6 +50,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sets_training, agents_training):
         monkeypatch.setattr(module, "VALIDATED", 2)
         monkeypatch.setattr(module, "ARRIVALS", 12)
+    monkeypatch.setattr(agents_training, "LEAST_OF_CLASS", 1)
 
 
 def sets_run(policy: str, algorithm: Any, cluster: CapturedCluster, steps: int = 700) -> DeepSetsRun | PpoRun:
@@ -225,7 +226,7 @@ def pooled(capture: Capture) -> Capture:
 
 
 def test_a_class_of_nodes_learns_from_its_own_nodes_alone() -> None:
-    """From the shared network on; that of a class without nodes stays as it."""
+    """From the shared network on; a class without nodes has no network, and the shared one judges them."""
     cluster = cluster_of(pooled(make_capture(pods=150)), "c")
     settings = agents.settings_on(
         "marl-dqn", 1000, 2, nodes=2, cluster="sha256:c", algorithm="", per="pool", values=("large", "nobody")
@@ -239,6 +240,9 @@ def test_a_class_of_nodes_learns_from_its_own_nodes_alone() -> None:
         for number, arrays in found.items()
     }
     assert moved == {0: True, 1: True, 2: False}
+    judged = split(whole.judged())
+    assert judged.keys() == {0, 1}
+    assert all(np.array_equal(array, found[n][name]) for n in judged for name, array in judged[n].items())
     assert not np.allclose(found[0]["l0.w"], found[1]["l0.w"])
     before, after = (whole.ground.imbalance(one, whole._workers) for one in (dict(ours), dict(whole.best)))
     assert after == whole.best_imbalance <= before
@@ -248,6 +252,40 @@ def test_a_class_of_nodes_learns_from_its_own_nodes_alone() -> None:
     resumed.set_state(first.get_state())
     list(resumed.run())
     assert all(np.array_equal(array, resumed.averaged[name]) for name, array in whole.averaged.items())
+
+
+def class_run(capture: Capture, *values: str) -> MarlRun:
+    """After its end, of a few steps."""
+    cluster = cluster_of(capture, "c")
+    settings = agents.settings_on(
+        "marl-dqn", 1000, 1, nodes=2, cluster="sha256:c", algorithm="", per="pool", values=values
+    )
+    run = MarlRun(replace(settings, episodes_per_round=1, updates_per_round=3, validate_every=1), None, cluster)
+    list(run.run())
+    return run
+
+
+def test_the_shared_network_learns_where_each_node_has_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it has seen the cluster when a node of another class comes."""
+    capture = pooled(make_capture(pods=150))
+    for node in capture.nodes:
+        assert node.metadata.labels is not None
+        node.metadata.labels.setdefault("pool", "small")
+    shared = split(class_run(capture, "large", "small").averaged)[0]
+    ours = shipped("marl-dqn").arrays
+    assert not any(np.allclose(array, ours[name], atol=1e-6) for name, array in shared.items())
+    monkeypatch.setattr(agents_training, "_for_shared_too", lambda batch: batch)  # switched off, the checker sees it
+    shared = split(class_run(capture, "large", "small").averaged)[0]
+    assert all(np.array_equal(array, ours[name]) for name, array in shared.items())
+
+
+def test_a_class_of_too_few_transitions_has_no_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = class_run(pooled(make_capture(pods=150)), "large")
+    seen = run.seen_by_class()["large"]
+    assert seen == run.replay.size  # one node of the two: one transition a decision
+    for least, networks in ((seen, {0, 1}), (seen + 1, {0})):
+        monkeypatch.setattr(agents_training, "LEAST_OF_CLASS", least)
+        assert split(run.judged()).keys() == networks
 
 
 @pytest.mark.parametrize("better", [True, False])
@@ -263,6 +301,11 @@ def test_one_file_holds_all_networks_where_they_are_clearly_better(
     assert isinstance(policy, MarlDqn)
     if better:
         assert card.networks == ClassNetworks("pool", {"large": 1})
+        assert card.figures["transitions by pool"]["large"] > 0
+        assert "imbalance on the days held back, the shared network for all nodes" in card.figures
+        assert any(
+            "a value that was not in the capture, are judged by the shared network" in one for one in card.limits
+        )
         assert card.trained["command"].endswith("--per pool --cluster mine.json.gz")
     else:
         assert (card.networks, policy.network_named) == (msgspec.UNSET, None)

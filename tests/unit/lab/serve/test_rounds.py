@@ -32,6 +32,7 @@ from shared.runtime.records.policies import get_weights, read_history, read_poin
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
 from tests.captures import make_capture, with_gpus
+from tests.marl_weights import with_networks
 from tests.memory_store import MemoryStore
 from tests.patience import PATIENCE_S
 from twin.model.capture import encode as written
@@ -634,6 +635,22 @@ def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
     monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (begun.append(first), found)[1])
     assert trainer.round(base, 1, anew=True, first=waits) == pytest.approx(0.2)
     assert begun[0] is (waits.arrays if better else base.arrays)
+
+
+def test_weights_with_networks_of_classes_are_neither_learned_on_from_nor_judged(
+    captured: CapturedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes would all be judged by the shared one of them."""
+    trainer, base = RoundsTrainer("marl-dqn", captured, seed=1000, steps=1), shipped("marl-dqn")
+    monkeypatch.setattr(trainer._learning, "costs", lambda arrays: [1.0, 1.0])
+    classes = with_networks(base, {"large": 1}, {1: base})
+    for refused in (
+        lambda: trainer.round(classes, 1, anew=True),
+        lambda: trainer.round(base, 1, anew=True, first=classes),
+        lambda: trainer.gain(base, classes),
+    ):
+        with pytest.raises(ConfigError, match="nodes of each pool have a network of their own"):
+            refused()
 
 
 def test_a_gain_that_chance_explains_is_none_whether_it_is_learned_or_judged(

@@ -20,6 +20,7 @@ from shared.policy.registry import LEARNED, ref_of
 from shared.policy.weights import Card, WeightsFile, encode, shipped, shipped_bytes
 from shared.runtime.agent.policies import PolicyLoader
 from shared.scheduling.state.cache import ClusterCache
+from shared.wire.messages import PolicyFailure
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
@@ -163,6 +164,27 @@ async def test_an_answer_says_by_whom_only_where_it_does_not_go_without_saying()
     assert (report.policy, report.fallen) == ("marl-dqn@3", [1])
     assert [(told.failure, told.count) for told in lanes.failures()] == [("nan", 1)]
     assert lanes.fallbacks == 1
+
+
+def test_a_profiles_policy_neither_hides_nor_adds_to_the_failures_of_the_candidate() -> None:
+    lanes, same = make_lanes(), ref_of("most-allocated")
+    lanes.try_out(same, MarlDqn(weights("broken", version=3)))
+    best(lanes, candidate=True)
+    before = lanes.failures()
+    assert [(told.policy, told.failure, told.own) for told in before] == [("most-allocated@1", "nan", "")]
+    own = lanes.own("most-allocated")
+    assert lanes.failures() == before
+    own.guard.failures[Failure.NAN] += 7
+    assert lanes.failures() == [*before, PolicyFailure(same.title, same.sha256, "nan", 7, "most-allocated")]
+
+
+def test_a_stand_in_for_a_profiles_policy_is_told_for_as_long_as_it_stands_in() -> None:
+    lanes = make_lanes()
+    lanes.own("only-elsewhere")
+    told = lanes.failures()
+    assert [(one.policy, one.failure, one.own) for one in told] == [("only-elsewhere@0", "digest", "only-elsewhere")]
+    lanes.forgive()
+    assert lanes.failures() == told
 
 
 def test_another_view_of_the_nodes_keeps_the_guards_and_what_they_counted() -> None:

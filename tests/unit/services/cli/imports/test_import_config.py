@@ -58,6 +58,7 @@ WRONG = {
     HEAD
     + "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {kind: FooArgs}}]}]": "write NodeResourcesFitArgs",
     HEAD + "extenders: [{filterVerb: x}]": r"extenders\[0\]\.urlPrefix: must be a URL",
+    HEAD + "profiles: [{pluginConfig: [{name: [a]}]}]": r"name: \['a'\] is no plugin's name",
     "[]": "kind: None is no",
 }
 
@@ -87,6 +88,19 @@ def test_the_command_writes_a_file_that_is_read_again(tmp_path: Path) -> None:
     text = out.read_text()
     assert text.count("\n# ") == 3
     assert [one.name for one in parse_profiles(yaml.safe_load(text), "made")] == ["default-scheduler"]
+
+
+def test_a_value_of_several_lines_becomes_no_field_of_the_file(tmp_path: Path) -> None:
+    file, out = tmp_path / "k.yaml", tmp_path / "profiles.yaml"
+    plugin = "Mine\nprofiles: [{schedulerName: evil}]\nx: 1\0"
+    enabled = {"score": {"enabled": [{"name": plugin}]}}
+    document = yaml.safe_load(HEAD) | {"profiles": [{"schedulerName": "s", "plugins": enabled}]}
+    file.write_text(yaml.safe_dump(document))
+    assert run(str(file), "--out", str(out))[0] == 0
+    assert "# " in out.read_text()
+    assert [one["schedulerName"] for one in yaml.safe_load(out.read_text())["profiles"]] == ["s"]
+    assert "x" not in yaml.safe_load(out.read_text())
+    assert [line for line in out.read_text().splitlines() if line.startswith(("profiles", "x"))] == ["profiles:"]
 
 
 @pytest.mark.parametrize(

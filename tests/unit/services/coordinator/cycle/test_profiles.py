@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -14,11 +15,20 @@ from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import Workload
 from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
+from shared.model.scheduling_profile import SchedulingProfile
 from shared.runtime.process.profiles_file import parse_profiles
+from shared.scheduling.cycle.conflicts import fits, within
+from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.room import places
+from shared.scheduling.filters.accounted import ResourceFit
+from shared.scheduling.groups.crew import Crew
+from shared.scheduling.parked_groups import fellows_of, gang_kind, group_key
 from shared.scheduling.places import Place
-from shared.scheduling.profiles import Profiles
+from shared.scheduling.profiles import Profiles, profiled
+from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import ClassDefinition, Decisions, LaneReport, Offer
 from tests.builders import NodeBuilder, make_node, make_pod
+from tests.unit.services.coordinator.groups.test_gangs import KEY, tell_group
 from tests.unit.services.coordinator.queues.queue_scenes import place, told
 from tests.unit.services.coordinator.scene import Scene
 
@@ -199,6 +209,74 @@ def test_default_constraints_of_a_profile_spread_pods_that_have_none() -> None:
         scene.run(batch=100, until_s=2)
     assert sorted(nodes_of(scene, "web").values()) == [2, 2, 2]
     assert max(nodes_of(scene, "alone").values()) >= 4
+
+
+HARD: Json = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+EVEN: Json = {
+    "schedulerName": "even",
+    "args": {"PodTopologySpread": {"defaultingType": "List", "defaultConstraints": [HARD]}},
+}
+
+
+def test_a_gang_keeps_the_default_constraints_of_its_profile() -> None:
+    scene = scene_of(EVEN, nodes=3, agents=1)
+    service(scene, "web", app="web")
+    tell_group(scene, 6)
+    for number in range(6):
+        scene.add_pod(replace(pod(f"m{number}", "even", app="web"), group=KEY))
+    scene.run(batch=100, until_s=20)
+    assert sorted(nodes_of(scene, "m").values()) == [2, 2, 2]
+
+
+def test_what_default_constraints_count_tells_members_and_waiting_pods_apart() -> None:
+    scene = scene_of(EVEN, nodes=3)
+    service(scene, "web", app="web")
+    scene.run()
+    profiles, cluster = scene.core.state.settings.profiles, scene.core.state.cluster
+    web, alone = (replace(profiles.applied(pod(name, "even", app=name)), group=KEY) for name in ("web", "alone"))
+    crew = Crew(cluster, [web, alone])
+    counted = {template.pod.name: [rule.name for rule in template.rules] for template in crew.templates}
+    assert counted == {"web": ["PodTopologySpread"], "alone": []}
+    assert fellows_of(web) == KEY
+    assert gang_kind(web, frozenset()) == ("gang", group_key(web))
+    assert group_key(web) != group_key(replace(web, owner=("apps/v1", "ReplicaSet", "other")))
+
+
+def test_an_ignored_resource_is_asked_of_no_node_and_counted_on_each() -> None:
+    foo = "example.com/foo"
+    args = {"NodeResourcesFit": {"ignoredResources": [foo]}}
+    scene = Scene(settings=served({"schedulerName": "blind", "args": args}))
+    scene.add_node(make_node("n0").allocatable(**{"cpu": "8", "memory": "32Gi", foo: "1"}).node())
+    scene.begin()
+    for name, scheduler in (("first", "blind"), ("second", "blind"), ("plain", "conclave")):
+        builder = make_pod(name).cpu("1").request(**{foo: "1"})
+        builder.json["spec"]["schedulerName"] = scheduler
+        scene.add_pod(builder.pod())
+        scene.run(batch=100, until_s=2)
+    assert went(scene) == {"first": "n0", "second": "n0"}
+    table = scene.core.state.cache.table
+    assert int(table.requested[table.column_of[foo], table.row_of["n0"]]) == 2
+    assert place(scene, "plain") is Place.UNSCHEDULABLE
+
+
+def test_every_rule_about_amounts_leaves_an_ignored_resource_out() -> None:
+    foo = "example.com/foo"
+    table = NodeTable()
+    table.upsert(make_node("n0").allocatable(cpu="8", memory="32Gi").node())
+    blind = profiled(
+        make_pod("p").cpu("1").request(**{foo: "1"}).pod().pod_class, SchedulingProfile("b", ignored=(foo,))
+    )
+    feasibility, rule = FeasibilityCache(table), ResourceFit()
+    assert dict(blind.requests)[foo] == 1
+    for _ in range(3):
+        rows = np.arange(table.rows)
+        assert fits(feasibility, blind, 0)
+        assert rule.mask(table, blind, rows).all()
+        assert rule.reasons(table, blind, 0)[1] == ()
+        assert rule.tally(table, blind, rows) == {}
+        assert places(table, blind, rows).tolist() == [8 - int(table.requested[0, 0]) // 1000]
+        table.add_usage(0, blind, ())
+        assert within(table, blind, 0)
 
 
 @pytest.mark.parametrize(("weight", "beside"), [(0, False), (100, True)])

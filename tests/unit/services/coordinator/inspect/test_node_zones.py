@@ -29,6 +29,7 @@ def begun() -> Scene:
 def test_what_is_free_and_what_is_assumed_stand_apart() -> None:
     scene = begun()
     core = scene.core
+    core.state.cluster.observe(pod("a", dedicated(3), node_name="n0"))
     core.state.cluster.assume(pod("b", dedicated(8, 2 * GI, gpus=1)), "n0", 0.0)
     shown = numa_shown(core, "n0", core.state.now + 5.0)
     assert shown is not None

@@ -112,6 +112,41 @@ async def test_a_mesh_of_several_names_asks_for_the_lease_of_each() -> None:
     assert [api.holder for api in apis] == ["", ""]
 
 
+async def test_the_names_that_are_ours_stay_ours_while_another_mesh_holds_the_next(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.1)
+    first, second = LeaseApi(), LeaseApi()
+    other, _ = candidate(second, "mesh-b")
+    rival, _ = candidate(first, "mesh-c")
+    async with asyncio.timeout(PATIENCE_S):
+        await other.acquire()
+        keeping = asyncio.create_task(other.keep())
+        waiting = asyncio.create_task(ClusterLeases([candidate(api, "mesh-a")[0] for api in (first, second)]).acquire())
+        while first.holder != "mesh-a":
+            await first.asked.wait()
+            await asyncio.sleep(0)
+        coveting = asyncio.create_task(rival.acquire())
+        for _ in range(30):  # several durations
+            second.asked.clear()
+            await second.asked.wait()
+        assert not waiting.done()
+        assert (first.holder, second.holder) == ("mesh-a", "mesh-b")
+        keeping.cancel()
+        await waiting
+        assert (first.holder, second.holder) == ("mesh-a", "mesh-a")
+        coveting.cancel()
+
+
+async def test_a_name_that_is_lost_while_another_is_waited_for_is_taken_again() -> None:
+    first, second = LeaseApi(), LeaseApi()
+    leases = [candidate(api, "mesh-a")[0] for api in (first, second)]
+    await leases[0].acquire()
+    assert first.lease is not None
+    first.lease["spec"]["holderIdentity"] = "mesh-b"  # and never renews it
+    async with asyncio.timeout(PATIENCE_S):
+        await ClusterLeases(leases).acquire()
+    assert (first.holder, second.holder) == ("mesh-a", "mesh-a")
+
+
 async def test_a_successor_of_the_same_mesh_does_not_wait(monkeypatch) -> None:
     monkeypatch.setattr(asyncio, "sleep", None)  # any wait at all would fail
     api = LeaseApi()

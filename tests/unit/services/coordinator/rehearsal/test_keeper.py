@@ -22,6 +22,7 @@ from services.coordinator.rehearsal.child import MOST_MIB
 from services.coordinator.rehearsal.keeper import PAUSE, RETRY_S, Rehearser, in_a_process
 from shared.model.constraints import PodClass
 from shared.model.gpu_shares import GpuShares, parse_gpu_shares
+from shared.model.scheduling_profile import SchedulingProfile
 from shared.policy.registry import bytes_of, ref_of, reference
 from shared.policy.rehearsal.mesh_rehearsal import verdict_on
 from shared.policy.rehearsal.situation import GpuAsk, RehearsalOrder, RehearsalVerdict, asked_of, situation_of
@@ -30,6 +31,7 @@ from shared.policy.weights import shipped
 from shared.ports import Put
 from shared.runtime.records.policies import read_history, read_pointer, write_change
 from shared.scheduling.cycle.profile import DEFAULT
+from shared.scheduling.profiles import Profiles
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, Rehearsed
@@ -178,6 +180,19 @@ async def test_what_the_settings_count_as_gpus_is_rehearsed_as_gpus(milli, gpus,
     (kind,) = [kind for kind, _ in situation.nodes if kind.cpu == 64_000]
     (ask,) = [ask for ask, _ in situation.pods if ask.cpu == 3_000]
     assert (kind.devices, ask.devices, ask.milli) == (gpus, -(-milli // 1000), each)
+
+
+async def test_pods_whose_profile_names_a_policy_are_not_rehearsed():
+    profiles = Profiles.of([SchedulingProfile("packed", policy="kube-default")])
+    leader = Leader(FGD_WINS, settings=CoreSettings(validate=True, profiles=profiles))
+    await leader.begin()
+    before = await leader.rehearser._asked()
+    for cpu in ("1", "100000"):  # one that stands, and one that waits
+        pod = make_pod(f"packed-{cpu}").cpu(cpu)
+        pod.json["spec"]["schedulerName"] = "packed"
+        leader.scene.add_pod(pod.pod())
+    leader.scene.run()
+    assert await leader.rehearser._asked() == before
 
 
 async def test_classes_are_counted_in_parts_between_which_the_loop_is_others(monkeypatch):

@@ -13,10 +13,13 @@ from services.coordinator.core.instructions import KeepWindow, SendOffer, WriteP
 from services.coordinator.core.state import CoreSettings
 from shared.decide.guard import Failure
 from shared.decide.stages import Stage
+from shared.model.scheduling_profile import SchedulingProfile
 from shared.policy.observation import Verdicts
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.rollout import candidate_for, first_pointer, promote, publish, to_stage
+from shared.scheduling.profiles import Profiles
 from shared.turns import Log
+from shared.wire.messages import VERSION, Decisions, PolicyFailure
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -194,6 +197,37 @@ def test_a_candidate_that_fails_is_withdrawn_after_one_decision_and_every_pod_is
     assert len(scene.of(WritePointer)) == 1
     assert set(scene.placed_by().values()) == {"kube-default@1"}
     assert len(scene.bindings) == 4
+
+
+PROFILED = CoreSettings(
+    rollout=RolloutSettings(window_s=1000.0, min_samples=3),
+    profiles=Profiles.of([SchedulingProfile("packed", policy="kube-default")]),
+)
+
+
+def test_what_a_profiles_own_policy_places_counts_for_neither_variant():
+    scene = Rolled(settings=PROFILED)
+    scene.shadow()
+    for number in range(4):
+        pod = make_pod(f"packed-{number}").cpu("1").memory("4Gi")
+        pod.json["spec"]["schedulerName"] = "packed"
+        scene.add_pod(pod.pod())
+        scene.run(until_s=0.25)
+    opened = scene.core.evaluation._open
+    assert (len(scene.bindings), opened.active.placements, opened.candidate.placements) == (4, 0, 0)
+    scene.pods_come(1)
+    assert (opened.active.placements, opened.candidate.placements) == (1, 0)
+
+
+def test_a_failure_of_a_profiles_own_policy_withdraws_no_candidate_of_the_same_name():
+    scene = Rolled(settings=PROFILED)
+    scene.shadow()
+    written = []
+    for own in ("learned", ""):
+        told = PolicyFailure(NEW.title, NEW.sha256, "nan", 1, own)
+        scene.core.evaluation.heard("agent-0", Decisions(VERSION, 1, 1, scene.core.state.term, 1, [], failures=[told]))
+        written.append([one.change.after.candidate for one in scene.core.state.out if isinstance(one, WritePointer)])
+    assert written == [[], [None]]
 
 
 def test_an_active_policy_that_fails_gives_way_to_the_previous_one():

@@ -81,6 +81,7 @@ WRONG = {
     "profiles: [{schedulerName: a, policy: 3}]": r"profiles\[0\]\.policy: 3 is no policy's name",
     "profiles: [{schedulerName: a, filters: {disabled: [NodePorts]}}]": "NodePorts stays: nodes would be given",
     "profiles: [{schedulerName: a, filters: {disabled: [NodeAffinty]}}]": "no filter; did you mean NodeAffinity",
+    "profiles: [{schedulerName: a, filters: {disabled: [[a]]}}]": r"disabled: \['a'\] is no filter's name",
     "profiles: [{schedulerName: a, scores: {Magic: 1}}]": r"profiles\[0\]\.scores: 'Magic' is no score; there is",
     "profiles: [{schedulerName: a, scores: {NodeAffinity: -1}}]": "scores.NodeAffinity: -1 must be a whole number",
     "profiles: [{schedulerName: a, scores: {NodeAffinity: 1}}]": "scores: count where kube-default decides; add policy",
@@ -102,6 +103,54 @@ ARGS = {
 }
 
 
+ADDED = {
+    "{required: {}}": "nodeSelectorTerms: is empty",
+    "{required: {nodeSelectorTerms: []}}": "nodeSelectorTerms: is empty",
+    "{required: {nodeSelectorTerms: [{}]}}": r"nodeSelectorTerms\[0\]: is empty",
+    "{required: {nodeSelectorTerm: []}}": "nodeSelectorTerm: unknown field",
+    "{required: {nodeSelectorTerms: [{matchExpresions: []}]}}": "matchExpresions: unknown field; there is matchExpr",
+    "{required: {nodeSelectorTerms: [ONE]}, x: 1}": "addedAffinity.x: unknown field",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Equals}]}]}}": "'Equals' is not known",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: [In]}]}]}}": "is not known; write",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{operator: Exists}]}]}}": "key: None must be a name",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In}]}]}}": "In needs at least one",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [1]}]}]}}": "1 must be text",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Gt, values: [x]}]}]}}": "one whole number",
+    "{required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists, values: [x]}]}]}}": "takes none",
+    "{required: {nodeSelectorTerms: [{matchFields: [{key: a, operator: In, values: [x]}]}]}}": "must be metadata.name",
+    "{preferred: [{weight: 0, preference: ONE}]}": "weight: 0 must be a whole number from 1 to 100",
+    "{preferred: [{weight: -5, preference: ONE}]}": "weight: -5 must be a whole number from 1 to 100",
+    f"{{preferred: [{{weight: {10**30}, preference: ONE}}]}}": "must be a whole number from 1 to 100",
+    "{preferred: [{weight: 1}]}": r"preferred.*\[0\].preference: must be fields with values",
+}
+
+
+def added(text: str) -> str:
+    for short in ("required", "preferred"):
+        text = text.replace(short, f"{short}DuringSchedulingIgnoredDuringExecution")
+    text = text.replace("ONE", "{matchExpressions: [{key: a, operator: In, values: [b]}]}")
+    return f"args: {{NodeAffinity: {{addedAffinity: {text}}}}}"
+
+
+@pytest.mark.parametrize("text", ADDED)
+def test_affinity_that_no_pod_could_have_is_refused_when_it_is_read(text: str) -> None:
+    with pytest.raises(ConfigError, match=ADDED[text]) as caught:
+        of(added(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_affinity_as_pods_have_it_is_taken() -> None:
+    fields = "matchFields: [{key: metadata.name, operator: In, values: [n]}]"
+    more = "{key: b, operator: Gt, values: ['-3']}, {key: c, operator: DoesNotExist}"
+    term = f"{{matchExpressions: [{more}], {fields}}}"
+    found = of(
+        added(f"{{required: {{nodeSelectorTerms: [ONE, {term}]}}, preferred: [{{weight: 100, preference: ONE}}]}}")
+    )
+    assert found.added is not None
+    assert [len(one.expressions) + len(one.fields) for one in found.added] == [1, 3]
+    assert [wish.weight for wish in found.wishes] == [100]
+
+
 @pytest.mark.parametrize("text", WRONG | {f"profiles: [{{schedulerName: a, args: {{{one}}}}}]": 1 for one in ARGS})
 def test_a_wrong_field_is_one_line_with_its_remedy(text: str) -> None:
     says = WRONG.get(text) or next(said for one, said in ARGS.items() if one in text)
@@ -115,11 +164,13 @@ def test_a_wrong_field_is_one_line_with_its_remedy(text: str) -> None:
     ("data", "says"),
     [
         (b"a: [", "is not one YAML document"),
+        (b"profiles: []\nprofiles: []", "line 2, column 1: 'profiles' is there twice; join them"),
+        (b"profiles: [&a {schedulerName: a}, *a]", "column 35: an alias is not read here; write out what it is"),
         (b"\xff", "is not UTF-8"),
         (None, "cannot be read"),
         (b"x" * (1 << 21), "larger"),
     ],
-    ids=["no yaml", "no text", "missing", "large"],
+    ids=["no yaml", "twice", "alias", "no text", "missing", "large"],
 )
 def test_a_file_that_cannot_be_read_keeps_a_service_from_starting(
     tmp_path: Path, data: bytes | None, says: str

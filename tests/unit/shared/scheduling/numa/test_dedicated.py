@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy, TopologySource
+from shared.model.node_topology import Dedicated, NodeTopology, PodNeeds, TopologyPolicy, TopologySource
 from shared.scheduling.cycle.constraints import guidance_for
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.numa import dedicated as rules
 from shared.scheduling.numa.admission import admit
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S
+from shared.scheduling.numa.placed import seat
 from shared.scheduling.numa.rule import MOST, prepare
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
@@ -36,10 +37,10 @@ def cpus_free(zones: NodeZones) -> list[int]:
 
 def seats(asked: PodNeeds, one: NodeTopology, *before: PodNeeds) -> list[int] | None:
     """The zones that it gets on a node where those before it stand."""
-    managers = Managers(one)
-    for number, other in enumerate(before):
-        assert managers.admit(str(number), other).refusal is None
-    verdict = managers.admit("asked", asked)
+    books = Books(one)
+    for other in before:
+        assert seat(one, books, other) is not None
+    verdict = admit(one, books, asked)
     return None if verdict.refusal is not None else verdict.zones()["main"]
 
 
@@ -104,16 +105,57 @@ def test_zones_of_two_sockets_are_not_joined_where_one_has_as_many(monkeypatch: 
 def test_a_pod_counts_in_its_zone_from_the_plan_on_until_the_object_names_it() -> None:
     state, zones = cluster(katalyst())
     state.assume(pod("a", dedicated(5)), "n0", 0.0)
-    assert cpus_free(zones) == [3, 8]
+    assert cpus_free(zones) == [3, 3], "its agent may give it either"
     state.observe(pod("a", dedicated(5), node_name="n0"))
-    assert cpus_free(zones) == [3, 8]
+    assert cpus_free(zones) == [3, 3]
     zones.put("n0", katalyst(held={"a": {1: 5}}, version="2"))
     assert cpus_free(zones) == [8, 3], "its agent gave it the other one"
     assert not list(zones.validate())
 
 
+def test_whose_zone_nobody_knows_yet_is_taken_off_every_one_that_its_agent_may_give_it() -> None:
+    state, zones = cluster(katalyst(zones=4, held={"x": {0: 6}, "y": {1: 2}}))
+    for uid, cpus in (("x", 6), ("y", 2)):
+        state.observe(pod(uid, dedicated(cpus), node_name="n0"))
+    state.assume(pod("a", dedicated(5)), "n0", 0.0)
+    assert cpus_free(zones) == [2, 1, 3, 3], "zone 0 has no room for it"
+    assert not takes(state, dedicated(8))
+    state.assume(pod("b", dedicated(3)), "n0", 0.0)
+    assert cpus_free(zones) == [2, 0, 0, 0]
+    zones.put("n0", katalyst(zones=4, held={"x": {0: 6}, "y": {1: 2}, "a": {3: 5}}, version="2"))
+    assert cpus_free(zones) == [2, 3, 5, 0]
+
+
+def test_a_pod_that_only_one_zone_has_room_for_is_there() -> None:
+    state, zones = cluster(katalyst(held={"x": {0: 2}}))
+    state.observe(pod("x", dedicated(2), node_name="n0"))
+    state.assume(pod("a", ALONE), "n0", 0.0)
+    assert cpus_free(zones) == [6, 0]
+    state.assume(pod("b", dedicated(4)), "n0", 0.0)
+    assert cpus_free(zones) == [2, 0]
+    zones.put("n0", later(katalyst(held={"x": {0: 2}}), 2))
+    assert cpus_free(zones) == [2, 0]
+
+
+def test_where_one_trusts_a_newcomer_sits_where_we_would_seat_it() -> None:
+    state, zones = cluster(katalyst(), trusting=True)
+    state.assume(pod("a", dedicated(5)), "n0", 0.0)
+    assert cpus_free(zones) == [3, 8]
+    state.assume(pod("b", ALONE), "n0", 0.0)
+    assert cpus_free(zones) == [3, 0]
+
+
+def test_who_wants_a_zone_alone_waits_until_it_is_known_which_ones_are() -> None:
+    state, zones = cluster(katalyst())
+    state.assume(pod("a", ALONE), "n0", 0.0)
+    assert not takes(state, ALONE)
+    assert not takes(state, dedicated(1))
+    zones.put("n0", katalyst(held={"a": {1: 2}}, version="2"))
+    assert takes(state, ALONE)
+
+
 def test_two_that_want_a_zone_alone_are_not_put_beside_each_other() -> None:
-    state, _ = cluster(katalyst())
+    state, _ = cluster(katalyst(), trusting=True)
     for uid in "ab":
         assert takes(state, ALONE)
         state.assume(pod(uid, ALONE), "n0", 0.0)
@@ -141,10 +183,80 @@ def test_others_than_dedicated_cores_take_no_zone_and_whom_nobody_knows_do() -> 
     state, zones = cluster(katalyst(held={"shared": {0: 8}, "guaranteed": {1: 3}, "unknown": {1: 2}}))
     state.observe(pod("shared", None, node_name="n0"))
     state.observe(pod("guaranteed", needs(3), node_name="n0"))
-    assert cpus_free(zones) == [8, 6]
+    assert cpus_free(zones) == [8, 0], "it may be one that has its zone alone"
     state.observe(pod("unknown", None, node_name="n0"))
     zones.advance(LATE_S)
     assert cpus_free(zones) == [8, 8], "its pod was told of after the object"
+    state.forget("shared")
+    assert cpus_free(zones) == [8, 8], "it is no stranger for having ended"
+
+
+def test_whom_nobody_knows_counts_as_long_as_who_left() -> None:
+    _, zones = cluster(katalyst(held={"a": {0: 2}}))
+    assert cpus_free(zones) == [0, 8]
+    zones.advance(LATE_S - 1)
+    assert cpus_free(zones) == [0, 8]
+    zones.advance(LATE_S)
+    assert cpus_free(zones) == [8, 8]
+    _, trusting = cluster(katalyst(held={"a": {0: 2}}), trusting=True)
+    assert cpus_free(trusting) == [6, 8]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [None, needs(5), PodNeeds((), Dedicated(0, 0, binding=False)), PodNeeds((), Dedicated(5, 0, unreadable="why"))],
+    ids=["not dedicated", "guaranteed", "not bound", "unreadable"],
+)
+def test_a_pod_that_was_named_as_dedicated_counts_whatever_its_annotations_say_later(edited: PodNeeds | None) -> None:
+    state, zones = cluster(katalyst(held={"a": {0: 5}, "b": {1: 2}}))
+    for uid, asked in (("a", dedicated(5)), ("b", ALONE)):
+        state.observe(pod(uid, asked, node_name="n0"))
+    assert cpus_free(zones) == [3, 0]
+    for uid in "ab":
+        state.observe(pod(uid, edited, node_name="n0"))
+    assert cpus_free(zones) == [3, 0]
+    zones.advance(LATE_S)
+    zones.put("n0", katalyst(held={"a": {0: 5}, "b": {1: 2}}, version="2"))
+    assert cpus_free(zones) == [3, 0], "it was never gone"
+    assert not list(zones.validate())
+    zones.put("n0", katalyst(version="3"))
+    if edited is None or not edited.of_katalyst:
+        assert cpus_free(zones) == [8, 8]
+
+
+def test_dedicated_cores_that_are_not_bound_count_where_the_object_names_them() -> None:
+    state, zones = cluster(katalyst(held={"a": {0: 5}}))
+    state.observe(pod("a", PodNeeds((), Dedicated(0, 0, binding=False)), node_name="n0"))
+    assert cpus_free(zones) == [3, 8]
+    assert prepare(state, pod("b", PodNeeds((), Dedicated(0, 0, binding=False)))) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "free"), [({0: 1}, [3, 8]), ({0: 0, 1: 0}, [3, 3]), ({0: 5}, [3, 8]), ({0: 6}, [2, 8])]
+)
+def test_a_pod_counts_with_what_it_asks_for_where_the_object_names_less(held: dict[int, int], free: list[int]) -> None:
+    state, zones = cluster(katalyst(held={"a": held}))
+    state.observe(pod("a", dedicated(5), node_name="n0"))
+    assert cpus_free(zones) == free
+    less = 5 - sum(held.values())
+    assert zones.doubts("n0") == ([f"pod a asks for {less} CPUs more than it is named with"] if less > 0 else [])
+
+
+def test_one_whose_zones_are_not_all_named_may_have_any_other() -> None:
+    state, zones = cluster(katalyst(zones=4, held={"a": {0: 8}}))
+    state.observe(pod("a", dedicated(12, exclusive=True), node_name="n0"))
+    assert cpus_free(zones) == [0, 4, 4, 4]
+
+
+def test_a_pod_whose_annotations_nobody_can_read_is_given_to_no_agent_of_katalysts() -> None:
+    asked = PodNeeds((), Dedicated(1, 0, unreadable="metadata.annotations[a]: why"))
+    state, _ = cluster(katalyst("n0"), topology("n1"))
+    rule = prepare(state, pod("a", asked))
+    assert rule is not None
+    assert rule.mask().tolist() == [False, True]
+    assert rule.tally(np.array([0])) == {"metadata.annotations[a]: why": 1}
+    other, _ = cluster(topology())
+    assert prepare(other, pod("a", asked)) is None, "nothing hangs on it without Katalyst"
 
 
 def test_what_more_is_allocated_than_a_zone_has_is_told_and_nothing_is_free_there() -> None:
@@ -156,7 +268,7 @@ def test_what_more_is_allocated_than_a_zone_has_is_told_and_nothing_is_free_ther
 
 
 def test_zones_that_vanish_are_taken_with_what_is_in_them() -> None:
-    state, zones = cluster(FOUR)
+    state, zones = cluster(FOUR, trusting=True)
     state.assume(pod("a", dedicated(16, exclusive=True)), "n0", 0.0)
     assert takes(state, dedicated(16, exclusive=True))
     zones.put("n0", later(katalyst(zones=2), 2))
@@ -173,14 +285,33 @@ def test_katalysts_object_counts_beside_the_other_and_both_are_told_of() -> None
     assert not takes(state, dedicated(9))
     zones.put("n0", topology(free=(1, 1), version="3"))
     assert takes(state, needs(8))
+    zones.take_news()
     zones.drop("n0", TopologySource.KATALYST)
+    assert takes(state, needs(8)), "one bad value is no reason to believe the other one"
+    assert not takes(state, dedicated(9))
+    zones.put("n0", katalyst(version="4"))
+    assert [event for event, _, _ in zones.take_news()] == ["node_topology_gone"], "and is not told of twice"
+    zones.drop("n0", TopologySource.KATALYST)
+    zones.advance(LATE_S)
     assert not takes(state, needs(2)), "what stood back counts, as it was last"
     zones.drop("n0", TopologySource.KATALYST)
     assert not takes(state, needs(2))
-    zones.put("n0", katalyst(version="4"))
+    zones.put("n0", katalyst(version="5"))
     zones.drop("n0")
     assert takes(state, needs(2))
     assert not takes(state, dedicated(9))
+
+
+def test_an_object_that_was_deleted_does_not_come_back_when_katalysts_goes() -> None:
+    state, zones = cluster(topology(free=(0, 0)))
+    assert not takes(state, needs(1))
+    zones.drop("n0")
+    zones.put("n0", katalyst())
+    assert takes(state, needs(1))
+    assert "node_topology_twice" not in [event for event, _, _ in zones.take_news()]
+    zones.drop("n0", TopologySource.KATALYST)
+    zones.advance(2 * LATE_S)
+    assert zones.topologies == {}
 
 
 def test_pods_that_nothing_aligns_there_are_not_asked_about() -> None:
@@ -192,6 +323,7 @@ def test_pods_that_nothing_aligns_there_are_not_asked_about() -> None:
 
 def test_a_zone_that_is_nearly_used_up_is_better_than_an_idle_one_and_no_agent_than_none() -> None:
     state, _ = cluster(katalyst("n0"), katalyst("n1", held={"a": {0: 3}}), topology("n2"))
+    state.observe(pod("a", dedicated(3), node_name="n1"))
     rule = prepare(state, pod("p", dedicated(5, 0)))
     assert rule is not None
     scores = rule.scores(np.arange(3))
@@ -206,16 +338,16 @@ def test_a_zone_that_is_nearly_used_up_is_better_than_an_idle_one_and_no_agent_t
 
 
 class KatalystWalk:
-    """Machines whose agents are the twin's; each object is published in time or late."""
+    """Machines whose agents choose for themselves; each object is published in time or late."""
 
-    def __init__(self, seed: int, late: float) -> None:
+    def __init__(self, seed: int, late: float, *, trusting: bool = False) -> None:
         self.rng, self.late = Random(seed), late
         made = [
             katalyst(f"n{at}", zones=self.rng.choice([2, 4, 8]), gpus=self.rng.choice([0, 2]),
                      policy=self.rng.choice([TopologyPolicy.NUMERIC, TopologyPolicy.SINGLE_NUMA_NODE]))
             for at in range(4)
         ]  # fmt: skip
-        self.state, self.zones = cluster(*made)
+        self.state, self.zones = cluster(*made, trusting=trusting)
         self.managers = {one.node: Managers(one) for one in made}
         self.standing: dict[str, str] = {}
         self.refused, self.placed, self.version = 0, 0, 1
@@ -262,3 +394,10 @@ def test_no_agent_refuses_what_was_let_on_nor_is_room_left_where_objects_are_in_
         assert not list(walk.zones.validate())
     assert walk.placed > 30
     assert walk.refused == 0
+
+
+def test_agents_refuse_where_one_trusts_that_they_choose_as_we_do() -> None:
+    walk: Any = KatalystWalk(3, 0.9, trusting=True)
+    for number in range(150):
+        walk.step(number)
+    assert walk.refused > 0
