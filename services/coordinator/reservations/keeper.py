@@ -124,11 +124,16 @@ class ReservationKeeper:
             ]  # fmt: skip
             if not over:
                 continue
-            for pod in sorted(kept, key=lambda one: (one.priority, -_since(one))):
+            for pod in sorted(kept, key=lambda one: (not self._taken_untold(one), one.priority, -_since(one))):
                 account = state.cache.accounts.get(pod.uid)
                 if account is not None and any(name in over for name, _ in account.pod_class.requests):
                     yield self._failed(pod, "RoomLost", f"{node} holds more than it has of {', '.join(sorted(over))}")
                     break
+
+    def _taken_untold(self, pod: Pod) -> bool:
+        """Whether a pod that was let have it stands there beside it: then it is that one whose room is not there."""
+        account = self._state.cache.accounts.get(self._state.cluster.reserved.untold.get(pod.uid, ""))
+        return account is not None and account.node_name == pod.node_name
 
     def _failed(self, pod: Pod, reason: str, message: str) -> EndReservation:
         owners = tuple(self._state.cluster.reserved.owners(pod.uid))

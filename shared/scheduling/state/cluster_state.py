@@ -185,6 +185,9 @@ class ClusterState:
             return
         if (before := reserved.taker_of.get(pod.uid, "")) and before != pod.takes:
             self._recount(reserved.leave(pod.uid))
+            left = reserved.standing.get(before)
+            if not pod.takes and left is not None and left.node_name == pod.node_name:
+                reserved.untold[before] = pod.uid
         if pod.takes:
             reserved.take(pod.takes, pod)
             self._recount(pod.takes)

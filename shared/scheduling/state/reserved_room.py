@@ -103,6 +103,9 @@ class ReservedRoom:
         self.takers: dict[str, dict[str, Pod]] = {}
         self.spent: set[str] = set()
         """Reservations for once that a pod was seen to have taken, while they are shown."""
+        self.untold: dict[str, str] = {}
+        """By reservation the pod that was let have it and stands there, and whose Binding did not say so: by a binder
+        that knows of none."""
         self.offered: dict[str, None] = {}
         """Reservations whose room came, or came back, since that was looked at: for pods that wait."""
         self.on: dict[str, dict[str, None]] = {}
@@ -130,6 +133,7 @@ class ReservedRoom:
             self._unlist(known)
             self.offered.pop(uid, None)
         self.spent.discard(uid)
+        self.untold.pop(uid, None)
 
     def node_changed(self, name: str) -> None:
         """The node may take who was refused there, into what is kept on it."""
