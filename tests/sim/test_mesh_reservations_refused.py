@@ -43,9 +43,9 @@ class _Lifts:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count, take_room = 0, ClusterState.take_room
 
-        def counting(cluster: ClusterState, reservation: str, pod: Pod) -> object:
+        def counting(cluster: ClusterState, reservation: str, pod: Pod, devices: tuple[int, ...] = ()) -> object:
             self.count += 1
-            return take_room(cluster, reservation, pod)
+            return take_room(cluster, reservation, pod, devices)
 
         patch.setattr(ClusterState, "take_room", counting)
 

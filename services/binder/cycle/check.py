@@ -130,7 +130,8 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
             if pod.extended and state.devices.name_taken(pod):
                 outcome = Outcome.REFUSED  # nor elsewhere, until somebody has done what it says
         if rejection is None:
-            account = state.cache.assume(pod.uid, node, counts_as, state.now)
+            kept = state.cluster.reserved.devices_of(pod.uid, node) if binding.reservation else None
+            account = state.cache.assume(pod.uid, node, counts_as, state.now, devices=kept)
             state.hold_volumes(pod, node)
             binding.node, binding.devices, binding.pod_class = node, account.devices, pod.pod_class
             binding.rv = pod.resource_version
@@ -147,7 +148,7 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
 def lift(state: BinderState, binding: InFlightBinding, pod: Pod) -> PodClass:
     """Let the pod have the room that its plan or intent names, and say what it counts as; where nothing is kept for it
     any more, or another took it, it goes there as any other pod may."""
-    counts_as = state.cluster.take_room(binding.reservation, pod)
+    counts_as = state.cluster.take_room(binding.reservation, pod, binding.devices)
     if counts_as is None:
         binding.reservation = ""
         return pod.pod_class
