@@ -39,7 +39,6 @@ DEFAULT_TTL_S = 3600
 MOST_TTL_S = 31_536_000
 MOST_OWNERS = 32
 CONDITION = "Ready"
-SCHEDULER = "conclave"
 
 
 class ReservationObject(Json, frozen=True):
@@ -58,7 +57,7 @@ class _Shape(Json, frozen=True):
 
 def reserve_pod_from_api(item: ReservationObject) -> Pod:
     """The reserve pod, in no pod group, whatever its template says. It is on a node while the Reservation is Available,
-    and finished once that is over."""
+    and finished once that is over. A template that names no scheduler leaves it to any of ours (``in_name_of``)."""
     meta, spec, read = item.metadata, item.spec if isinstance(item.spec, Mapping) else {}, SpecReader()
     status = item.status if isinstance(item.status, Mapping) else {}
     terms = _terms(meta, spec, status, read)
@@ -218,7 +217,7 @@ def _spec(spec: api.PodSpec, nodes: api.NodeSelectorTerm | None, priority: int) 
         )
         affinity = replace(affinity or api.Affinity(), node_affinity=node_affinity)
     return replace(
-        spec, scheduler_name=spec.scheduler_name or SCHEDULER, node_name=None, priority=priority, affinity=affinity,
+        spec, node_name=None, priority=priority, affinity=affinity,
         volumes=None, resource_claims=None, scheduling_gates=None, scheduling_group=None, preemption_policy="Never",
     )  # fmt: skip
 

@@ -131,6 +131,18 @@ def test_room_that_another_scheduler_took_is_kept_no_more() -> None:
     assert (told.phase("low"), told.phase("high")) == ("Failed", "Available")
 
 
+def test_room_that_a_pod_took_without_saying_so_is_lost_by_that_reservation() -> None:
+    told = Kept(nodes=1)
+    reserve(told.kube, "low", "shop", cpu="2", priority=1)
+    mine = reserve(told.kube, "mine", "web", cpu="2", priority=2)
+    told.keep()
+    core = told.world.coordinator.core
+    pod = of_deployment(make_pod("web-1").cpu("2"), "web").pod()
+    assert core.state.cluster.take_room(mine, pod) is not None
+    core.state.cluster.observe(of_deployment(make_pod("web-1").cpu("2").on("n0"), "web").pod())
+    assert [(work.pod.uid, work.reason) for work in ReservationKeeper(core.state)._lost()] == [(mine, "RoomLost")]
+
+
 def test_what_a_rolling_update_frees_is_kept_for_its_replacement() -> None:
     told = Kept(nodes=1)
     told.world.coordinator_settings = replace(told.world.coordinator_settings, keep_room=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from services.binder.core.core import BinderCore
 from services.binder.core.state import BinderCoreSettings, BinderState
 from services.binder.core.takeover import BinderTakeover
 from services.coordinator.core.core import Core
@@ -14,16 +16,25 @@ from services.coordinator.core.events import AgentsChanged, ControlSeen, Event, 
 from services.coordinator.core.instructions import SetTimer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.io.reservation_writes import REFUSED_S
-from services.coordinator.reservations.keeper import EndReservation, MarkNode, ReservationKeeper, ReservationWork
+from services.coordinator.reservations.keeper import (
+    FOREIGN_S,
+    EndReservation,
+    MarkNode,
+    ReservationKeeper,
+    ReservationWork,
+    TellReservation,
+)
 from services.coordinator.reservations.leaving import MOST_AT_A_TIME, LeftRoom
+from shared.kube.reservations import ReservationObject, reserve_pod_from_api, seconds_since_1970
 from shared.kube.scheduling_kinds import RESERVATION_KIND
-from shared.model.cluster_events import Listed, NodeUpserted
+from shared.model.cluster_events import Listed, NodeUpserted, PodUpserted
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod
 from tests.fake_kube import at_once
-from tests.sim.reservations import of_deployment, reserve, shown
+from tests.sim.reservations import MADE, of_deployment, reserve, shown
 from tests.sim.test_mesh_reservations import Told
+from tests.unit.services.binder.binder_world import KEYS
 
 
 class _Lifts:
@@ -32,9 +43,9 @@ class _Lifts:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count, take_room = 0, ClusterState.take_room
 
-        def counting(cluster: ClusterState, reservation: str, pod: Pod) -> object:
+        def counting(cluster: ClusterState, reservation: str, pod: Pod, devices: tuple[int, ...] = ()) -> object:
             self.count += 1
-            return take_room(cluster, reservation, pod)
+            return take_room(cluster, reservation, pod, devices)
 
         patch.setattr(ClusterState, "take_room", counting)
 
@@ -115,6 +126,34 @@ def test_what_is_edited_on_a_reservation_that_stands_takes_no_room() -> None:
         assert int(table.requested[table.column_of["cpu"], table.row_of["n0"]]) == 3000
     assert not any(
         isinstance(one, EndReservation) for one in ReservationKeeper(told.world.coordinator.core.state).due(0.0)
+    )
+
+
+def _from_template(scheduler: str | None) -> Pod:
+    spec = {"containers": [{"name": "c"}], **({"schedulerName": scheduler} if scheduler else {})}
+    body = {
+        "metadata": {"name": "launch", "namespace": "default", "uid": "r-1", "creationTimestamp": MADE},
+        "spec": {"template": {"spec": spec}, "owners": [{"pod": "web-0"}]},
+    }
+    return reserve_pod_from_api(msgspec.convert(body, ReservationObject))
+
+
+@pytest.mark.parametrize(("named", "ours"), [(None, True), ("mine", True), ("conclave", False)])
+def test_who_names_no_scheduler_is_served_by_any_name_and_who_names_another_is_told(
+    named: str | None, ours: bool
+) -> None:
+    core = Core(term=7, scheduler_name="mine", policy="kube-default", rng=Random(0))
+    binder = BinderCore(7, BinderCoreSettings(scheduler_name="mine"), KEYS)
+    pod = _from_template(named)
+    started: list[Event] = [AgentsChanged(()), ControlSeen(), IntentsListed(()), Listed("nodes"), Listed("pods")]
+    core.handle([*started, PodUpserted(pod)], 1000.0)
+    binder.handle_all([PodUpserted(pod)], 1000.0)
+    assert ("r-1" in core.state.queue.entries, "r-1" in binder.state.pending) == (ours, ours)
+    made = seconds_since_1970(MADE)
+    assert ReservationKeeper(core.state).due(made + FOREIGN_S - 1) == []
+    told = ReservationKeeper(core.state).due(made + FOREIGN_S)
+    assert [(work.reason, "'conclave'" in work.message) for work in told if isinstance(work, TellReservation)] == (
+        [] if ours else [("OtherScheduler", True)]
     )
 
 

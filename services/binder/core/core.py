@@ -69,6 +69,7 @@ from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
+from shared.scheduling.state.reserved_room import in_name_of
 from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import EvictionOutcome, Loan, Outcome, Placement
@@ -249,7 +250,7 @@ class BinderCore:
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
-                pod = None if event.pod is None else self.state.settings.profiles.applied(event.pod)
+                pod = None if event.pod is None else self._as_judged(event.pod)
                 if event.uid not in self.loans or not self.loans.read(event.uid, pod):
                     self.cycle.pod_read(event.uid, pod)
             case PodReadFailed():
@@ -333,9 +334,13 @@ class BinderCore:
                 self.state.stats.transaction_ops += len(commit.ops)
                 self.state.emit(commit)
 
+    def _as_judged(self, pod: Pod) -> Pod:
+        if pod.reserves is not None:
+            pod = in_name_of(pod, self.state.settings.scheduler_name)
+        return pod if self._profiles is None else self._profiles.applied(pod)
+
     def _pod_seen(self, pod: Pod) -> None:
-        if self._profiles is not None:
-            pod = self._profiles.applied(pod)
+        pod = self._as_judged(pod)
         state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)

@@ -28,7 +28,7 @@ from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import BinderState
 from services.binder.core.takeover import BinderTakeover
 from services.binder.cycle.batch import NO_LENDERS
-from services.binder.cycle.check import borrow, choose, hold, may_be_of_class, may_bind, outdated, still_fits
+from services.binder.cycle.check import borrow, choose, hold, may_be_of_class, may_bind, outdated, still_fits, unseen
 from services.binder.cycle.claims import ClaimsOfTerm, claim_keys
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import BindingLine
@@ -86,7 +86,8 @@ class BindingCycle:
             self._state.paused[binding.uid] = binding.reservation_until
             return
         self._state.paused.pop(binding.uid, None)
-        verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
+        judged = choose if binding.loan is None else borrow
+        verdict = may_bind(self._state, pod) or unseen(self._state, binding) or judged(self._state, binding, pod)
         if verdict is not None:
             if not verdict.full or binding.placement is None or not self._awaits_room(binding, verdict.full):
                 self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
@@ -115,9 +116,9 @@ class BindingCycle:
         return 0.0
 
     def _awaits_reservation(self, binding: InFlightBinding) -> bool:
-        """Whether the reservation is bound, and not shown yet: the coordinator's watch may be ahead."""
-        state, uid = self._state, binding.reservation
-        if uid in state.cluster.reserved.standing or uid not in state.cache.accounts:
+        """Whether the reservation is not shown yet: the coordinator's watch may be ahead."""
+        state = self._state
+        if binding.reservation in state.cluster.reserved.standing:
             return False
         binding.reservation_until = binding.reservation_until or state.now + state.settings.await_pod_s
         return state.now < binding.reservation_until

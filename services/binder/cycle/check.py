@@ -93,6 +93,15 @@ def check_node(state: BinderState, pod: Pod, node_name: str, *, zones: bool = Tr
     return None
 
 
+def unseen(state: BinderState, binding: InFlightBinding) -> CheckVerdict | None:
+    """The reservation whose room the unit is to have is not shown here: that of which nothing is known cannot be
+    lifted, and beside it the unit would be counted twice."""
+    if not binding.reservation or binding.reservation in state.cluster.reserved.standing:
+        return None
+    reason = f"{binding.node}: the reservation that it is to have there is not known to the binder, or is over"
+    return CheckVerdict(Outcome.CONFLICT, binding.node, reason)
+
+
 def may_be_of_class(state: BinderState, binding: InFlightBinding, pod: Pod) -> bool:
     """Whether a candidate offers none of an extended resource of the pod: a device class stands for it, as far as who
     sent the plan knows."""
@@ -121,7 +130,8 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
             if pod.extended and state.devices.name_taken(pod):
                 outcome = Outcome.REFUSED  # nor elsewhere, until somebody has done what it says
         if rejection is None:
-            account = state.cache.assume(pod.uid, node, counts_as, state.now)
+            kept = state.cluster.reserved.devices_of(pod.uid, node) if binding.reservation else None
+            account = state.cache.assume(pod.uid, node, counts_as, state.now, devices=kept)
             state.hold_volumes(pod, node)
             binding.node, binding.devices, binding.pod_class = node, account.devices, pod.pod_class
             binding.rv = pod.resource_version
@@ -138,7 +148,7 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
 def lift(state: BinderState, binding: InFlightBinding, pod: Pod) -> PodClass:
     """Let the pod have the room that its plan or intent names, and say what it counts as; where nothing is kept for it
     any more, or another took it, it goes there as any other pod may."""
-    counts_as = state.cluster.take_room(binding.reservation, pod)
+    counts_as = state.cluster.take_room(binding.reservation, pod, binding.devices)
     if counts_as is None:
         binding.reservation = ""
         return pod.pod_class

@@ -33,6 +33,7 @@ from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.delays import LOWEST
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
+from shared.scheduling.state.reserved_room import in_name_of
 from shared.scheduling.state.zones_port import ZONE_KINDS
 
 BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"
@@ -74,6 +75,8 @@ class PodIntake:
 
     def seen(self, pod: Pod) -> None:
         """The API server shows a pod, which was added or changed."""
+        if pod.reserves is not None:
+            pod = in_name_of(pod, self._state.scheduler_name)
         if self._profiles is not None:
             pod = self._profiles.applied(pod)
         if pod.reserves is not None:

@@ -88,8 +88,9 @@ class ReservationWrites:
                     self._reached("after_reservation_end")
                 case TellReservation(pod=pod):
                     await reservations.tell(
-                        self._api, _name(pod), version=pod.resource_version, reason="Available",
-                        message=f"room is kept on {pod.node_name}", owners=work.owners, ready=True,
+                        self._api, _name(pod), version=pod.resource_version, reason=work.reason or "Available",
+                        message=work.message or f"room is kept on {pod.node_name}", owners=work.owners,
+                        ready=not work.reason,
                     )  # fmt: skip
                 case DropReservation(pod=pod):
                     await reservations.give_back(self._api, _name(pod))

@@ -11,16 +11,21 @@ again. Owners that go take their Reservations along by themselves: those name th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from services.coordinator.core.state import CoordinatorState
+from shared.model.constraints import gpu_milli_of
 from shared.model.pod import Pod
 from shared.model.reservation import Reservation, ReservationPhase
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 
 KEPT_S = 600.0
 """So long people can read how a Reservation ended."""
+FOREIGN_S = 10.0
+"""So long the scheduler that a template names has the word; then it is told that it is not this one."""
 MARK_AGAIN_S = 30.0
 """Pause before a node is marked again whose annotations somebody has taken away, or that could not be written."""
 
@@ -36,10 +41,12 @@ class EndReservation(Struct, frozen=True):
 
 
 class TellReservation(Struct, frozen=True):
-    """Write who shares it."""
+    """Write who shares it, or (``reason``) why it waits."""
 
     pod: Pod
-    owners: tuple[Pod, ...]
+    owners: tuple[Pod, ...] = ()
+    reason: str = ""
+    message: str = ""
 
 
 class DropReservation(Struct, frozen=True):
@@ -92,7 +99,17 @@ class ReservationKeeper:
             return EndReservation(pod, ReservationPhase.EXPIRED, "TimeOver", "nobody took it in time", owners)
         if not terms.once and sorted(one.name for one in owners) != sorted(terms.taken_by):
             return TellReservation(pod, owners)
+        waits = terms.phase is ReservationPhase.PENDING and not terms.reason and wall >= terms.created + FOREIGN_S
+        if waits and pod.scheduler_name not in self._state.ours:
+            return TellReservation(pod, reason="OtherScheduler", message=self._foreign(pod))
         return None
+
+    def _foreign(self, pod: Pod) -> str:
+        ours = ", ".join(sorted(self._state.ours))
+        return (
+            f"spec.template.spec.schedulerName: {pod.scheduler_name!r} is another scheduler's, and {ours} "
+            "places none for it; make it again with one of these, or with none"
+        )
 
     def _lost(self) -> Iterator[EndReservation]:
         """Those whose room is not there: the node has gone, or others took it who know of no reservation."""
@@ -108,13 +125,34 @@ class ReservationKeeper:
                 name for name, column in table.column_of.items()
                 if table.requested[column, row] > table.allocatable[column, row]
             ]  # fmt: skip
+            short = self._short_devices(node, row)
+            if short and GPU_MILLI not in over:
+                over.append(GPU_MILLI)
             if not over:
                 continue
-            for pod in sorted(kept, key=lambda one: (one.priority, -_since(one))):
+            for pod in sorted(kept, key=lambda one: (not self._taken_untold(one), one.priority, -_since(one))):
                 account = state.cache.accounts.get(pod.uid)
-                if account is not None and any(name in over for name, _ in account.pod_class.requests):
+                if account is None or (short and over == [GPU_MILLI] and not short.intersection(account.devices)):
+                    continue
+                if any(name in over for name, _ in account.pod_class.requests):
                     yield self._failed(pod, "RoomLost", f"{node} holds more than it has of {', '.join(sorted(over))}")
                     break
+
+    def _short_devices(self, node: str, row: int) -> set[int]:
+        """Devices of which pods that stand there have more than there is; which ones those on their way get is not
+        known yet."""
+        cache, used = self._state.cache, Counter[int]()
+        if min(cache.table.device_free[row], default=0) >= 0:
+            return set()
+        for account in (cache.accounts[uid] for uid in cache.pods_on(node)):
+            for device in account.devices if account.assumed_at is None else ():
+                used[device] += gpu_milli_of(account.pod_class) // len(account.devices)
+        return {device for device, milli in used.items() if milli > MILLI_PER_DEVICE}
+
+    def _taken_untold(self, pod: Pod) -> bool:
+        """Whether a pod that was let have it stands there beside it: then it is that one whose room is not there."""
+        account = self._state.cache.accounts.get(self._state.cluster.reserved.untold.get(pod.uid, ""))
+        return account is not None and account.node_name == pod.node_name
 
     def _failed(self, pod: Pod, reason: str, message: str) -> EndReservation:
         owners = tuple(self._state.cluster.reserved.owners(pod.uid))

@@ -149,6 +149,8 @@ class ClusterState:
             self.members.setdefault(pod.group, set()).add(pod.uid)
         if pod.asks is not None and self.devices is not None:
             self.devices.assume(pod, node_name, now)
+        if devices is None and self.reserved.taker_of:
+            devices = self.reserved.devices_of(pod.uid, node_name)
         return self.cache.assume(pod.uid, node_name, counts_as or pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
@@ -185,20 +187,24 @@ class ClusterState:
             return
         if (before := reserved.taker_of.get(pod.uid, "")) and before != pod.takes:
             self._recount(reserved.leave(pod.uid))
+            left = reserved.standing.get(before)
+            if not pod.takes and left is not None and left.node_name == pod.node_name:
+                reserved.untold[before] = pod.uid
         if pod.takes:
             reserved.take(pod.takes, pod)
             self._recount(pod.takes)
 
-    def take_room(self, reservation: str, pod: Pod) -> PodClass | None:
+    def take_room(self, reservation: str, pod: Pod, devices: tuple[int, ...] = ()) -> PodClass | None:
         """Let a pod that is to be placed have a reservation's room, as long as it is counted nowhere; what it counts as
-        on its way there. None: nothing is kept for it, or another has it."""
+        on its way there. None: nothing is kept for it, or another has it. ``devices``: those it was given already."""
         reserve = self.reserved.standing.get(reservation)
         if reserve is None or reserve.reserves is None or not serves(reserve.reserves, pod):
             return None
         if self.reserved.taker_of.get(pod.uid) != reservation:
             if not self.reserved.free(reserve):
                 return None
-            self.reserved.take(reservation, pod)
+            given = devices or self.reserved.devices_for(reserve, pod)
+            self.reserved.take(reservation, replace(pod, devices=given) if given else pod)
             self._recount(reservation)
         return covering(pod.pod_class, reserve.pod_class) if reserve.reserves.once else pod.pod_class
 
@@ -221,12 +227,11 @@ class ClusterState:
         reserve = self.reserved.standing.get(reservation)
         if reserve is None:
             return
-        left = self.reserved.left(reservation)
-        if left is None:
+        counted = self.reserved.counted(reservation)
+        if counted is None:
             self.index.drop(reservation)
             self.cache.forget(reservation)
             return
-        counted = reserve if left is reserve.pod_class else replace(reserve, pod_class=left, devices=())
         self.cache.confirm(counted)
         self.index.place(counted, reserve.node_name)
 
@@ -334,8 +339,10 @@ class ClusterState:
         yield from self.cache.validate()
         yield from self.reserved.validate()
         for uid, reserve in self.reserved.standing.items():
-            account, left = self.cache.accounts.get(uid), self.reserved.left(uid)
-            if (account.pod_class if account is not None else None) != left:
+            account, left = self.cache.accounts.get(uid), self.reserved.counted(uid)
+            amounts = account.pod_class if account is not None else None
+            misplaced = left is not None and left.devices and account is not None and account.devices != left.devices
+            if misplaced or amounts != (left.pod_class if left is not None else None):
                 yield f"reserved: {uid} on {reserve.node_name} is not counted as what is left of it"
         if self.devices is not None:
             yield from self.devices.validate()

@@ -13,11 +13,13 @@ is one of those for whom it is kept: whoever writes the annotation by hand takes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import gcd
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, gpu_milli_of
+from shared.model.gpu import pick_devices
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.reservation import Reservation, ReservationOwner
@@ -41,6 +43,11 @@ def _owns(owner: ReservationOwner, pod: Pod) -> bool:
     if owner.kind and (owner.kind, owner.name) not in controllers_of(pod):
         return False
     return owner.labels is None or selects(owner.labels, pod.labels)
+
+
+def in_name_of(pod: Pod, scheduler_name: str) -> Pod:
+    """The pod; a reserve pod whose template names no scheduler is this one's."""
+    return pod if pod.scheduler_name or pod.reserves is None else replace(pod, scheduler_name=scheduler_name)
 
 
 def controllers_of(pod: Pod) -> list[tuple[str, str]]:
@@ -77,6 +84,16 @@ def remaining(kept: PodClass, takers: Iterable[PodClass]) -> PodClass:
     return replace(kept, requests=left, host_ports=tuple(port for port in kept.host_ports if port in ports))
 
 
+def devices_left(reserve: Pod, takers: Iterable[Pod]) -> dict[int, int]:
+    """Of each device that room is kept on, the thousandths that no taker has."""
+    left = dict.fromkeys(reserve.devices, gpu_milli_of(reserve.pod_class) // len(reserve.devices))
+    for pod in takers:
+        for device in pod.devices:
+            if device in left:
+                left[device] -= gpu_milli_of(pod.pod_class) // len(pod.devices)
+    return {device: milli for device, milli in sorted(left.items()) if milli > 0}
+
+
 def as_bound(pod: Pod, bound: Pod) -> Pod:
     """The reserve pod with the shape that was judged and bound: what is edited since takes no room that nobody checked.
     Whose it is and until when may change."""
@@ -98,6 +115,9 @@ class ReservedRoom:
         self.takers: dict[str, dict[str, Pod]] = {}
         self.spent: set[str] = set()
         """Reservations for once that a pod was seen to have taken, while they are shown."""
+        self.untold: dict[str, str] = {}
+        """By reservation the pod that was let have it and stands there, and whose Binding did not say so: by a binder
+        that knows of none."""
         self.offered: dict[str, None] = {}
         """Reservations whose room came, or came back, since that was looked at: for pods that wait."""
         self.on: dict[str, dict[str, None]] = {}
@@ -125,6 +145,7 @@ class ReservedRoom:
             self._unlist(known)
             self.offered.pop(uid, None)
         self.spent.discard(uid)
+        self.untold.pop(uid, None)
 
     def node_changed(self, name: str) -> None:
         """The node may take who was refused there, into what is kept on it."""
@@ -152,14 +173,44 @@ class ReservedRoom:
         return reserve.uid not in self.spent and not (once and self._believed(reserve))
 
     def left(self, uid: str) -> PodClass | None:
-        """What the reserve pod counts as now; None: nothing."""
+        """What of the reserve pod's amounts counts now; None: nothing."""
+        counted = self.counted(uid)
+        return counted.pod_class if counted is not None else None
+
+    def counted(self, uid: str) -> Pod | None:
+        """What the reserve pod counts as now, and on which devices; None: nothing. Of devices it has its own alone,
+        each so often as its share asks for."""
         reserve = self.standing[uid]
         takers = self._believed(reserve)
         if not takers:
-            return None if uid in self.spent else reserve.pod_class
+            return None if uid in self.spent else reserve
         if reserve.reserves is None or reserve.reserves.once:
             return None
-        return remaining(reserve.pod_class, (pod.pod_class for pod in takers))
+        pod_class = remaining(reserve.pod_class, (pod.pod_class for pod in takers))
+        if not reserve.devices:
+            return replace(reserve, pod_class=pod_class)
+        left = devices_left(reserve, takers)
+        amounts = {**dict(pod_class.requests), GPU_MILLI: sum(left.values())}
+        requests = tuple((name, amount) for name, amount in sorted(amounts.items()) if amount)
+        share = gcd(*left.values())
+        devices = tuple(device for device, milli in left.items() for _ in range(milli // share))
+        return replace(reserve, pod_class=replace(pod_class, requests=requests), devices=devices)
+
+    def devices_for(self, reserve: Pod, pod: Pod) -> tuple[int, ...]:
+        """Which of the devices that are kept and shared a pod gets; () where those do not do: it gets any."""
+        if not reserve.devices or reserve.reserves is None or reserve.reserves.once:
+            return ()
+        left = devices_left(reserve, self._believed(reserve))
+        numbers = list(left)
+        return tuple(numbers[at] for at in pick_devices(list(left.values()), gpu_milli_of(pod.pod_class)))
+
+    def devices_of(self, pod_uid: str, node_name: str) -> tuple[int, ...] | None:
+        """The devices that the pod was given with the room it takes on the node; None: it may have any."""
+        uid = self.taker_of.get(pod_uid, "")
+        reserve = self.standing.get(uid)
+        if reserve is None or reserve.node_name != node_name:
+            return None
+        return self.takers[uid][pod_uid].devices or None
 
     def take(self, uid: str, pod: Pod) -> None:
         """The pod has the room, or is to have it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sys import getrefcount
 
+from msgspec.structs import replace
+
 from services.binder.core.instructions import Commit, LookUp
 from services.binder.core.state import BinderCoreSettings
 from shared.wire.messages import Outcome
@@ -20,6 +22,18 @@ def test_a_stale_coordinators_plan_is_refused_by_the_transaction() -> None:
     at_rest(world, binder)
     assert binder.refusals[request].code == "stale_term"
     assert world.node_of("p0") == ""
+
+
+def test_a_pod_does_not_take_the_room_of_a_reservation_that_the_binder_does_not_see() -> None:
+    world = make_world()
+    binder = world.start_binder()
+    plan = world.plan(("p0", "n0"))
+    seated = replace(plan, placements=[replace(plan.placements[0], reservation="r-1")])
+    request = world.send(binder, seated)
+    assert request not in binder.answers, "it may be shown in a moment"
+    at_rest(world, binder)
+    found = outcome(binder, request)
+    assert (found.outcome, found.node, world.node_of("p0")) == (Outcome.CONFLICT, "n0", "")
 
 
 def test_a_plan_of_a_lower_term_than_one_seen_is_refused_at_once() -> None:
