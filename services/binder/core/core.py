@@ -340,7 +340,8 @@ class BinderCore:
         return pod if self._profiles is None else self._profiles.applied(pod)
 
     def _pod_seen(self, pod: Pod) -> None:
-        pod = self._as_judged(pod)
+        if pod.reserves is not None or self._profiles is not None:
+            pod = self._as_judged(pod)
         state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)

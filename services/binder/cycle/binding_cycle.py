@@ -87,7 +87,8 @@ class BindingCycle:
             return
         self._state.paused.pop(binding.uid, None)
         judged = choose if binding.loan is None else borrow
-        verdict = may_bind(self._state, pod) or unseen(self._state, binding) or judged(self._state, binding, pod)
+        kept = unseen(self._state, binding) if binding.reservation else None
+        verdict = may_bind(self._state, pod) or kept or judged(self._state, binding, pod)
         if verdict is not None:
             if not verdict.full or binding.placement is None or not self._awaits_room(binding, verdict.full):
                 self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)

@@ -96,7 +96,7 @@ def check_node(state: BinderState, pod: Pod, node_name: str, *, zones: bool = Tr
 def unseen(state: BinderState, binding: InFlightBinding) -> CheckVerdict | None:
     """The reservation whose room the unit is to have is not shown here: that of which nothing is known cannot be
     lifted, and beside it the unit would be counted twice."""
-    if not binding.reservation or binding.reservation in state.cluster.reserved.standing:
+    if binding.reservation in state.cluster.reserved.standing:
         return None
     reason = f"{binding.node}: the reservation that it is to have there is not known to the binder, or is over"
     return CheckVerdict(Outcome.CONFLICT, binding.node, reason)
