@@ -311,6 +311,9 @@ def _preemption(preemption: Json) -> Iterator[str]:
 
 def _decision(decision: Json) -> Iterator[str]:
     version = f"{decision['policy']}@{decision['policy_version']}"
+    if not decision["candidates"]:
+        yield f"  decided {seconds(decision['ago_s'])} ago for {decision['node']} by {version}"
+        return
     yield f"  decided {seconds(decision['ago_s'])} ago for {decision['node']} by {version}; considered:"
     for candidate in decision["candidates"]:
         advice = "" if candidate["accepted"] else ", its policy advised against it"

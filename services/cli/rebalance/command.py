@@ -143,9 +143,11 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod],
         await remember(api, moves, run, per_hour)
 
     out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True), write, run)
-    await until_signal(out.run())
-    for line in outcome_lines(carrying):
-        click.echo(line, err=True)
+    try:
+        await until_signal(out.run())
+    finally:  # interrupted too
+        for line in outcome_lines(carrying):
+            click.echo(line, err=True)
     return int(any(one.state is not MoveState.DONE for one in carrying.underway))
 
 

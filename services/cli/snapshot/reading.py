@@ -12,8 +12,9 @@ from services.cli.explain.offline import LIST_S, ClusterReads, UnlistedKind, lis
 from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, KubeError
 from shared.kube.pseudonyms import Pseudonyms, only_public, only_read, without_free_texts
+from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.resources import NODES, PODS, ObjectList
-from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND
+from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND
 from shared.version import CONCLAVE_VERSION
 from shared.wire.snapshot import DECIDING, FIELDS, FORMAT, KINDS, MeshFacts
 
@@ -59,7 +60,16 @@ async def read_objects(api: ClusterReads, say: Callable[[str], object] = lambda 
             found[FIELDS[kind.name]] = _plain(there.items)
     for queue in found.get("queues", ()):
         queue.pop("status", None)
-    return found, missing
+    return found, missing + await _kept_room(api)
+
+
+async def _kept_room(api: ClusterReads) -> list[str]:
+    """Reservations are not in the file: what they keep looks free there, which has to be said."""
+    there = await list_kind(api, RESERVATION_KIND, silent=True)
+    if isinstance(there, UnlistedKind):
+        return [f"{there.name} ({there.status})"]
+    keep = sum(1 for item in there.items if (pod := reserve_pod_from_api(item)).node_name and not pod.finished)
+    return [f"reservations: the room that {keep} of them keep looks free"] if keep else []
 
 
 def _plain(items: Iterable[Any]) -> list[Json]:

@@ -77,6 +77,18 @@ def test_a_cluster_that_refuses_half_its_kinds_says_which_are_missing() -> None:
     assert {line.split(" ", 1)[0] for line in found["missing"]} >= refused - {"jobs", "queues"}
 
 
+def test_room_that_reservations_keep_is_not_in_the_file_and_said_to_be_missing() -> None:
+    kept = {
+        "metadata": {"name": "big", "namespace": "shop", "uid": "r"},
+        "spec": {"resources": {"cpu": "1"}, "owners": [{"podName": "web-1"}], "ttlSeconds": 600},
+        "status": {"phase": "Available", "node": "node-a"},
+    }
+    _, missing = asyncio.run(read_objects(HalfShown({**_cluster(), "reservations": [kept]})))
+    assert missing == ["reservations: the room that 1 of them keep looks free"]
+    kept["status"] = {"phase": "Pending"}
+    assert asyncio.run(read_objects(HalfShown({**_cluster(), "reservations": [kept]})))[1] == []
+
+
 def test_without_nodes_or_pods_there_is_no_snapshot() -> None:
     with pytest.raises(ConfigError, match="does not list nodes and pods: pods is forbidden"):
         _read({"pods"})
