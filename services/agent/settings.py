@@ -84,10 +84,10 @@ class AgentSettings(ProcessSettings):
 
     def served(self) -> Profiles:
         """The profiles beside the mesh's own."""
+        profile = profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
         if self.profiles is None:
             return DEFAULT_ALONE
         # YAML and Kubernetes' objects: an agent without a file needs neither
         from shared.runtime.process.profiles_file import profiles_of
 
-        profile = profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
         return profiles_of(self.profiles, tuple(one.name for one in profile.scores), make_policy)
