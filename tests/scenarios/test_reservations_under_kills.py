@@ -62,7 +62,9 @@ async def spared(cluster: World, node: str, *, wanted: bool) -> None:
 
 
 async def test_every_reservation_ends_as_it_should_whoever_dies(tmp_path: Path) -> None:
-    async with world(tmp_path, agents=2, coordinators=2, binders=2, kinds=[KIND]) as cluster:
+    own = ["--lease-ttl-s", "15"]  # a loaded machine ends nobody; who is killed is missed at once
+    flags = {"binder": own, "coordinator": own}
+    async with world(tmp_path, agents=2, coordinators=2, binders=2, kinds=[KIND], flags=flags) as cluster:
         for node in ("n0", "n1"):
             await cluster.add_node(node, cpu="3")
         number = 0
