@@ -51,6 +51,8 @@ answer, and deleted ten minutes after their end."""
 USED = ("coordinator", "binder", "jobs")
 MORE = {
     "coordinator": [
+        "--keep-room",
+        "on",
         "--policy",
         "marl-dqn",
         "--metrics-every-s",
