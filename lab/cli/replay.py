@@ -203,8 +203,8 @@ def _lines(snapshot: Snapshot, found: Replayed, policy: str) -> list[str]:
         *(f"note: {line}" for line in found.told),
     ]
     if found.of_others:
-        others = "a canary's policy, a fallback, a reservation"
-        lines.append(f"{found.of_others} decisions of others ({others}) are not made again")
+        whose = "a canary's policy, a fallback, a reservation"
+        lines.append(f"{found.of_others} decisions of others ({whose}) are not made again")
     if found.gone:
         lines.append(
             f"{found.gone} decisions are of pods that are gone since, or elsewhere; what those took is free below"
