@@ -6,8 +6,10 @@ remembers how one test set up logging; and the collector leaves alone what lives
 from __future__ import annotations
 
 import gc
+from collections.abc import Generator
 from typing import Any
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -38,7 +40,17 @@ def pytest_runtest_logfinish() -> None:
     structlog.reset_defaults()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests live for the whole run: to look for garbage among them as they come is a third of the work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """Thirteen thousand tests, and all that they import: each full collection would walk them."""
+    """Twenty thousand tests, and all that they import: each full collection would walk them."""
     gc.collect()
     gc.freeze()
