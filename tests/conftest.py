@@ -5,8 +5,9 @@ remembers how one test set up logging; and the collector leaves alone what lives
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -38,6 +39,14 @@ structlog.configure = _configured_for_one_test
 def pytest_runtest_logfinish() -> None:
     """Nor does a later test inherit the level: what is below it would reach nobody, ``capture_logs`` neither."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="module")
+def walk_once(request: pytest.FixtureRequest) -> Callable[[int], Any]:
+    """The module's own ``walk`` by seed, each seed once, for tests that only look at what came of a sound walk. Whoever
+    switches something off, or goes on with a walk, walks anew."""
+    walk: Callable[[int], Any] = request.module.walk
+    return functools.cache(walk)
 
 
 @pytest.hookimpl(wrapper=True)
