@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint style types audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,9 +30,13 @@ demo: .venv/.installed
 reference: .venv/.learn
 	$(BIN)/python -m docs.reference.generate
 
-lint: .venv/.learn
+lint: style types
+
+style: .venv/.learn
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/.learn
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -41,9 +45,13 @@ audit: .venv/.installed
 	$(BIN)/python -m bench.audit
 
 # JOBS tests at a time: most of them wait for processes, leases and clocks. Who has none left takes some of another's.
+# Types are judged beside them: mypy takes one core for more than a minute. What it says comes last, whichever failed.
 JOBS ?= 3
-test: lint
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+test: style
+	@said=$$(mktemp); trap 'kill $$types 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
+	$(MAKE) --no-print-directory types >"$$said" 2>&1 & types=$$!; \
+	$(BIN)/pytest -n $(JOBS) --dist worksteal; tests=$$?; \
+	wait $$types; judged=$$?; types=; cat "$$said"; exit $$((tests ? tests : judged))
 
 # Against a real kube-apiserver, kube-controller-manager and kube-scheduler (1.36) in the folder KUBERNETES_BINARIES.
 test-real: .venv/.learn

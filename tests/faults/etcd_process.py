@@ -18,7 +18,8 @@ from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
 T = TypeVar("T")
-QUICK = {"fsync": False, "progress_interval_s": 0.2, "die_with_parent": True}
+QUICK = {"fsync": False, "progress_interval_s": 0.2, "die_with_parent": True, "start_timeout_s": PATIENCE_S / 2}
+"""Less than whoever asked is waited for: what is told of a start that fails is etcd's own last line."""
 
 
 @functools.cache

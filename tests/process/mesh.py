@@ -75,8 +75,9 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
     if members == 1:
         scheme = "https" if flags else "http"
         settings = EmbeddedEtcdSettings(
-            data_dir=folder, host=host, client_port=free_port(), fsync=False, client_scheme=scheme, extra_flags=flags
-        )
+            data_dir=folder, host=host, client_port=free_port(), fsync=False, client_scheme=scheme, extra_flags=flags,
+            start_timeout_s=PATIENCE_S,
+        )  # fmt: skip
         return [EmbeddedEtcd(settings)]
     peers = [f"http://127.0.0.1:{free_port()}" for _ in range(members)]
     everyone = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
@@ -87,8 +88,9 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
             f"--initial-cluster={everyone}", "--heartbeat-interval=100", "--election-timeout=1000",
         )  # fmt: skip
         settings = EmbeddedEtcdSettings(
-            data_dir=folder / f"m{number}", client_port=free_port(), fsync=False, extra_flags=flags
-        )
+            data_dir=folder / f"m{number}", client_port=free_port(), fsync=False, extra_flags=flags,
+            start_timeout_s=PATIENCE_S,
+        )  # fmt: skip
         found.append(EmbeddedEtcd(settings))
     return found
 

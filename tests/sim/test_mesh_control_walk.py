@@ -75,16 +75,18 @@ def walk(seed: int, steps: int = 400) -> ControlledWalk:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_operators_say_is_obeyed_under_random_faults(seed: int) -> None:
-    world = walk(seed).world
+def test_what_operators_say_is_obeyed_under_random_faults(
+    seed: int, walk_once: Callable[[int], ControlledWalk]
+) -> None:
+    world = walk_once(seed).world
     shown = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in world.kube.pods.values() if p["spec"].get("nodeName")}
     counted = {uid: a.node_name for uid, a in world.coordinator.core.state.cache.accounts.items()}
     assert counted == shown
 
 
-def test_the_walk_pauses_drains_and_is_heard() -> None:
+def test_the_walk_pauses_drains_and_is_heard(walk_once: Callable[[int], ControlledWalk]) -> None:
     """Operators who say nothing prove nothing."""
-    walks = [walk(seed) for seed in range(3)]
+    walks = [walk_once(seed) for seed in range(3)]
     assert all(sum(getattr(walked, name) for walked in walks) for name in ("paused", "drained", "heard_paused"))
 
 

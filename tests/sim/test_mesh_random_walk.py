@@ -240,8 +240,8 @@ def walk(seed: int, steps: int = 400, *, settings: BinderCoreSettings | None = N
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_mesh_keeps_its_promises_under_random_faults(seed: int) -> None:
-    walked = walk(seed)
+def test_the_mesh_keeps_its_promises_under_random_faults(seed: int, walk_once: Callable[[int], Walk]) -> None:
+    walked = walk_once(seed)
     world = walked.world
     assert check_all(world, world.binder) == []
     shown = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in world.kube.pods.values() if p["spec"].get("nodeName")}
@@ -249,11 +249,11 @@ def test_the_mesh_keeps_its_promises_under_random_faults(seed: int) -> None:
     assert counted == shown
 
 
-def test_the_walk_reaches_what_it_is_for() -> None:
+def test_the_walk_reaches_what_it_is_for(walk_once: Callable[[int], Walk]) -> None:
     """Faults that never happen prove nothing."""
     totals: dict[str, int] = {}
     for seed in range(10):
-        world = walk(seed).world
+        world = walk_once(seed).world
         for name in (
             "bound",
             "conflicts",

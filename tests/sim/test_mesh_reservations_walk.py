@@ -75,8 +75,10 @@ def walk(seed: int, steps: int = 300, *, rest: bool = True) -> ReservedWalk:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_reservations_keep_their_promises_under_random_faults(seed: int) -> None:
-    world = walk(seed).world
+def test_reservations_keep_their_promises_under_random_faults(
+    seed: int, walk_once: Callable[[int], ReservedWalk]
+) -> None:
+    world = walk_once(seed).world
     for core in (world.coordinator.core, world.binder.core):
         assert core.validate() == []
     standing = {pod.uid for pod in shown(world.kube).values() if pod.node_name and not pod.finished}
@@ -84,10 +86,10 @@ def test_reservations_keep_their_promises_under_random_faults(seed: int) -> None
     assert set(world.binder.core.state.cluster.reserved.standing) == standing
 
 
-def test_the_walk_reaches_what_it_is_for() -> None:
+def test_the_walk_reaches_what_it_is_for(walk_once: Callable[[int], ReservedWalk]) -> None:
     taken = lost = 0
     for seed in range(4):
-        kube = walk(seed).world.kube
+        kube = walk_once(seed).world.kube
         taken += sum(len(takers(kube, pod.uid)) for pod in shown(kube).values())
         lost += sum(pod.finished for pod in shown(kube).values())
     assert taken > 3

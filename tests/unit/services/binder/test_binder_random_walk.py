@@ -6,6 +6,7 @@ is in the test's name. The ablations switch one safeguard off each and must be f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -185,18 +186,18 @@ def look(walked: Walk, *, at_rest: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_invariants_hold_under_random_faults(seed: int) -> None:
-    walked = walk(seed)
+def test_invariants_hold_under_random_faults(seed: int, walk_once: Callable[[int], Walk]) -> None:
+    walked = walk_once(seed)
     for binder, request in walked.requests:
         answered = request in binder.answers or request in binder.refusals
         assert answered or binder is not walked.binder, f"request {request} was never answered"
 
 
-def test_the_walk_reaches_what_it_is_for() -> None:
+def test_the_walk_reaches_what_it_is_for(walk_once: Callable[[int], Walk]) -> None:
     """Faults that never happen prove nothing."""
     totals: dict[str, int] = {}
     for seed in range(12):
-        walked = walk(seed)
+        walked = walk_once(seed)
         for binder in (walked.binder, *walked.zombies):
             stats = binder.core.stats
             for name in (
