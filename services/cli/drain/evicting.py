@@ -20,7 +20,7 @@ from shared.errors import ConfigError, KubeRejected
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES
 from shared.rebalance.draining.draining import Departure, Draining, LeaverState
-from shared.rebalance.draining.leavers import NodeDepartures, DrainFlags, departures
+from shared.rebalance.draining.leavers import DrainFlags, NodeDepartures, departures
 from shared.runtime.kube.reservations import ReservationName, give_back
 
 if TYPE_CHECKING:
