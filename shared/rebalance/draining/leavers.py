@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from shared.kube.convert import owner_of, pod_from_api
+from shared.kube.convert import controller_of, owner_of, pod_from_api
 from shared.kube.standing_pods import SourcedPod
 from shared.model.cluster_objects import DisruptionBudget
 from shared.rebalance.residents import MIRROR_ANNOTATION
@@ -103,10 +103,8 @@ def _leaver(raw: SourcedPod, copies: Counter[str], budgets: Sequence[DisruptionB
 
 
 def _controller(raw: SourcedPod) -> tuple[str, str, str, str]:
-    for one in raw.metadata.owner_references or ():
-        if one.controller:
-            return one.api_version, one.kind, one.name, one.uid
-    return "", "", "", ""
+    owner = controller_of(raw.metadata)
+    return (owner.api_version, owner.kind, owner.name, owner.uid) if owner is not None else ("", "", "", "")
 
 
 def _counts(raw: SourcedPod) -> bool:
