@@ -136,6 +136,8 @@ def _expires(read: SpecReader, spec: Mapping[str, Any], created: float) -> float
         if not found:
             read.refuse("expirationTime", until, "is no time; write one such as 2026-12-01T08:00:00Z")
             return created + DEFAULT_TTL_S
+        if created and found <= created:
+            read.refuse("expirationTime", until, "was over when it was made; give a later one")
         return found
     seconds = read.whole("ttlSeconds", ttl, 1, MOST_TTL_S, DEFAULT_TTL_S)
     return created + seconds if created else NEVER_EXPIRES

@@ -73,9 +73,32 @@ def test_one_that_never_found_room_expires_too() -> None:
     told = Kept(nodes=1)
     reserve(told.kube, "huge", "web", cpu="400", ttlSeconds=60)
     reserve(told.kube, "zero", "web", ttlSeconds=0)
+    reserve(told.kube, "past", "web", expirationTime="1999-12-31T23:59:59Z")
+    told.settle()
+    assert (told.phase("zero"), told.phase("past")) == ("Pending", "Pending")  # neither is placed
     told.wall = NOW + 4000
     told.keep()
-    assert (told.phase("huge"), told.phase("zero")) == ("Expired", "Expired")
+    assert (told.phase("huge"), told.phase("zero"), told.phase("past")) == ("Expired", "Expired", "Expired")
+    terms = shown(told.kube)["past"].reserves
+    assert terms is not None
+    assert "was over when it was made" in terms.message
+    assert told.world.coordinator.core.state.cluster.reserved.on == {}
+
+
+def test_two_reservations_for_one_owner_are_two_rooms_and_the_older_is_taken_first() -> None:
+    told = Kept(nodes=2)
+    reserve(told.kube, "second", "web", nodes={"names": ["n1"]})
+    old = reserve(told.kube, "first", "web", nodes={"names": ["n0"]})
+    told.kube.objects[RESERVATION_KIND.name]["default/first"]["metadata"]["creationTimestamp"] = "2000-01-01T04:59:59Z"
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Available", "Available")
+    told.pod("web-1", "web")
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Succeeded", "Available")
+    assert takers(told.kube, old) != []
+    told.pod("web-2", "web")
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Succeeded", "Succeeded")
 
 
 def test_a_taken_one_succeeds_and_names_who_took_it() -> None:
