@@ -111,7 +111,7 @@ async def _drained(api: KubeClient, node: str, wish: EvictionWish) -> Json:
         found, judge, raws = await _looked(api, node, wish)
         if not found.leavers:
             return _report(node, done, found.stay, stopped, empty=not stopped)
-        await _give_back_old(api, {one.uid for one in found.leavers})
+        await give_back_old(api, {one.uid for one in found.leavers})
         draining = Draining(node, found.leavers, set(raws), partial=wish.partial)
         left_s = max(1.0, until - time.monotonic()) if wish.timeout_s else 0.0
         out = DrainOut(api, draining, raws, judge, wish.schedulers, time.monotonic, _say, left_s)
@@ -127,7 +127,7 @@ async def _drained(api: KubeClient, node: str, wish: EvictionWish) -> Json:
     return _report(node, done, found.stay, "pods come to it again and again: who binds them?", empty=False)
 
 
-async def _give_back_old(api: KubeClient, uids: set[str]) -> None:
+async def give_back_old(api: KubeClient, uids: set[str]) -> None:
     """What an earlier run that was killed has reserved for pods that still stand."""
     try:
         listed = (await api.list(RESERVATIONS)).items

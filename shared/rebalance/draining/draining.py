@@ -230,7 +230,8 @@ class Draining:
         self._halt(why)
         for one in self._of.values():
             if one.state is LeaverState.LEAVING and (one.replacement[0] or not one.leaver.replaced):
-                self._finish(one, "")
+                what = "its replacement was not Ready yet" if one.gone else "it was not gone yet"
+                self._finish(one, f"{what} ({self.stopped})")
             elif one.state is LeaverState.LEAVING:
                 self._go(one, LeaverState.LOST)
                 one.why = f"it leaves; its replacement was not waited for ({self.stopped})"

@@ -36,8 +36,8 @@ class DrainFlags(Struct, frozen=True):
 
 class Leaver(Struct, frozen=True):
     """A pod that is to leave. ``owner``: (apiVersion, kind, name, uid) of its controller; ``copies``: pods of that one;
-    ``replaced``: somebody makes another for which room is looked for; ``takes``: that one may take a reservation;
-    ``budgets``: which cover it; ``named``: it needs a judgement of nodes by their names, for its volumes
+    ``replaced``: somebody makes another for which room is looked for, and has not done so yet; ``takes``: that one may
+    take a reservation; ``budgets``: which cover it; ``named``: nodes are judged for it by their names, for its volumes
     or claims, for which no room is kept."""
 
     uid: str
@@ -91,12 +91,12 @@ def departures(
 
 
 def _leaver(raw: SourcedPod, copies: Counter[str], budgets: Sequence[DisruptionBudget]) -> Leaver:
-    meta, owner, finished = raw.metadata, _controller(raw), raw.status.phase in FINISHED
+    meta, owner = raw.metadata, _controller(raw)
     pod = pod_from_api(raw)
     return Leaver(
         uid=meta.uid, namespace=meta.namespace or "", name=meta.name, priority=pod.priority, owner=owner,
-        copies=copies[owner[3]] if owner[3] else 1, replaced=bool(owner[3]) and not finished, takes=not pod.group,
-        budgets=() if finished else tuple(one.name for one in budgets if covers(one, pod)),
+        copies=copies[owner[3]] if owner[3] else 1, replaced=bool(owner[3]) and _counts(raw), takes=not pod.group,
+        budgets=() if raw.status.phase in FINISHED else tuple(one.name for one in budgets if covers(one, pod)),
         named=bool(raw.spec.resource_claims)
         or any(one.persistent_volume_claim or one.ephemeral for one in raw.spec.volumes or ()),
     )  # fmt: skip
@@ -115,7 +115,7 @@ def _stays(raw: SourcedPod, flags: DrainFlags) -> str:
     annotations, kind = raw.metadata.annotations or {}, owner_of(raw.metadata)[1]
     if MIRROR_ANNOTATION in annotations or kind == "Node":
         return "its kubelet makes it (mirror pod)"
-    if kind == "DaemonSet" and flags.ignore_daemon_sets and _counts(raw):
+    if kind == "DaemonSet" and flags.ignore_daemon_sets and raw.status.phase not in FINISHED:
         return "of a DaemonSet"
     return ""
 
@@ -126,7 +126,7 @@ def _forbids(raw: SourcedPod, flags: DrainFlags) -> str:
         return ""
     kind = owner_of(raw.metadata)[1]
     if kind == "DaemonSet":
-        return "" if raw.metadata.deletion_timestamp else CAUTION["daemon"]
+        return CAUTION["daemon"]
     if not kind and not flags.force:
         return CAUTION["bare"]
     if not flags.delete_local_data and any(one.empty_dir is not None for one in raw.spec.volumes or ()):

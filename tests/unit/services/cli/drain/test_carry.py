@@ -10,17 +10,19 @@ import msgspec
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.drain.carry import LEAVER_LABEL, DrainOut
+from services.cli.drain.carry import LEAVER_LABEL, TIME_TO_LIVE_S, DrainOut
+from services.cli.drain.evicting import give_back_old
 from services.cli.drain.rooms import REQUIRED, RoomJudge, room_spec
 from shared.errors import KubeRejected
 from shared.kube.objects import ObjectMeta
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
 from shared.kube.resources import PODS, ObjectList, Upserted
 from shared.kube.standing_pods import SourcedPod
-from shared.rebalance.draining.draining import Draining
+from shared.rebalance.draining.draining import Draining, OwnerWants
 from shared.rebalance.draining.leavers import DrainFlags, Leaver, departures
 from shared.rebalance.trial import ClusterTrial
 from tests.builders import make_node
+from tests.loop_clock import LoopClock
 from tests.unit.shared.rebalance.worlds import owned, world
 
 WHO = owned("p", "a")
@@ -40,6 +42,7 @@ class Server:
         self.answer, self.asked = asyncio.Event(), asyncio.Event()
         self.refusal: Exception | None = None
         self.rooms: asyncio.Queue[Any] = asyncio.Queue()
+        self.renewed: list[dict[str, Any]] = []
 
     async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
         return ObjectList((RAW,) if resource is PODS else (), "1")
@@ -62,6 +65,9 @@ class Server:
         await self.answer.wait()
         if self.refusal is not None:
             raise self.refusal
+
+    async def patch(self, resource: Any, *, patch: dict[str, Any], **_: Any) -> None:
+        self.renewed.append(patch)
 
     async def delete(self, resource: Any, **_: Any) -> None:
         self.log.append("give back")
@@ -160,3 +166,73 @@ def test_options_of_one_way_are_refused_on_the_other(
 ) -> None:
     assert run(["drain", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_a_second_run_gives_back_what_one_that_was_killed_kept_for_who_still_stands() -> None:
+    given: list[str] = []
+    made = {"there": RAW.metadata.uid, "left": "uid-of-one-that-left", "other": ""}
+    objects = [
+        ReservationObject(
+            ObjectMeta(name=name, namespace="default", uid=name, labels={LEAVER_LABEL: uid} if uid else {}), {}, {}
+        )
+        for name, uid in made.items()
+    ]  # fmt: skip
+
+    class Api:
+        async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
+            return ObjectList(tuple(objects), "1")
+
+        async def delete(self, resource: Any, *, namespace: str, name: str, uid: str = "", **_: Any) -> None:
+            given.append(f"{namespace}/{name}/{uid}")
+
+    await give_back_old(cast("Any", Api()), {RAW.metadata.uid})
+    assert given == ["default/there/there"]  # the room of who left is for its replacement
+
+
+async def test_while_it_waits_its_rooms_are_renewed() -> None:
+    server, clock = Server(), LoopClock()
+    out, _ = drain_out(server, leaver())
+    going = asyncio.ensure_future(out.run())
+    async with asyncio.timeout(30.0):
+        await server.asked.wait()
+    assert server.renewed == []
+    server.answer.set()  # it leaves, and its replacement takes its time
+    await clock.forward(TIME_TO_LIVE_S / 3)
+    [patch] = server.renewed
+    assert patch["spec"]["ttlSeconds"] >= TIME_TO_LIVE_S * 4 / 3
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+
+
+def workload(uid: str = "uid-web", replicas: int | None = None, **status: Any) -> dict[str, Any]:
+    spec = {} if replicas is None else {"replicas": replicas}
+    return {"metadata": {"uid": uid}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("found", "more"),
+    [
+        (workload(replicas=3, readyReplicas=2), True),
+        (workload(replicas=2, readyReplicas=2), False),  # scaled away during the move
+        (workload(replicas=0), False),
+        (workload("another", replicas=3), False),  # deleted, and made again under its name
+        (workload(completionTime="2026-01-01T00:00:00Z"), False),
+        (workload(active=1), True),
+        (KubeRejected("gone", status=404), False),
+        (KubeRejected("forbidden", status=403), True),
+    ],
+)
+async def test_an_owner_is_asked_whether_it_wants_another_pod(found: Any, more: bool) -> None:
+    class Asked(Server):
+        async def read(self, _route: str, path: str, **_: Any) -> bytes:
+            self.log.append(path)
+            if isinstance(found, Exception):
+                raise found
+            return msgspec.json.encode(found)
+
+    server = Asked()
+    out, draining = drain_out(server, leaver())
+    await out._ask_owner(leaver())
+    assert server.log == ["/apis/apps/v1/namespaces/default/replicasets/web"]
+    assert out._events.get_nowait() == OwnerWants(draining.leavers[0].uid, more)

@@ -64,6 +64,13 @@ def test_finished_pods_need_no_flag_and_no_room_and_mirror_pods_stay() -> None:
     assert list(there.stay) == ["default/m"]
 
 
+def test_who_leaves_already_is_waited_for_and_needs_no_room() -> None:
+    leaving = pod("x", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert [(one.name, one.replaced, one.copies) for one in found(leaving, pod("y")).leavers] == [
+        ("x", False, 1), ("y", True, 1),
+    ]  # fmt: skip
+
+
 def test_a_pod_under_two_budgets_is_told_before_anybody_is_evicted() -> None:
     budgets = [budget("one", "web", 1), budget("two", "web", 1)]
     assert "2 budgets cover it" in found(pod("x"), budgets=budgets).forbidden["default/x"]
