@@ -269,7 +269,8 @@ class FakeKube:
         if before is None:
             raise KubeRejected(f"reservations {key!r} not found", status=404, reason="NotFound")
         for name in ("uid", "resourceVersion"):
-            if self.check_preconditions and patch["metadata"][name] != before["metadata"][name]:
+            wanted = patch["metadata"].get(name, before["metadata"][name])
+            if self.check_preconditions and wanted != before["metadata"][name]:
                 raise KubeRejected(f"{name} in precondition", status=409, reason="Conflict")
         after = copy(before)
         after["status"] = {**after.get("status", {}), **copy(patch["status"])}

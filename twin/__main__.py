@@ -30,6 +30,7 @@ from twin.cluster_file import MOST_NODES, ClusterFile, plain_cluster, populate, 
 from twin.controllers.device_claims import DeviceClaimController
 from twin.controllers.device_drivers import DeviceDrivers
 from twin.controllers.device_taints import DeviceTaintEviction
+from twin.controllers.disruptions import DisruptionController
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
 from twin.controllers.node_zones import NodeZonesController
@@ -109,8 +110,8 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
-    "annotated conclave.io/twin-node=true.",
+    help="Play the controllers of Deployments, ReplicaSets, Jobs, budgets, volumes and deletions, and the kubelets of "
+    "nodes annotated conclave.io/twin-node=true.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second; with --simulate."
@@ -222,6 +223,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         kubelets,
         VolumeController(registry, speed=speed),
         WorkloadController(registry),
+        DisruptionController(registry),
         GarbageCollector(registry),
         PodGroupProtection(registry),
         DeviceClaimController(registry),

@@ -21,6 +21,7 @@ from typing import Any
 from bench.in_process.meters import OTHERS, OpcodeMeter
 from bench.in_process.switches import add_argument, settings_of
 from bench.in_process.world import InProcessWorld
+from shared.model.cluster_events import PodUpserted
 from shared.runtime.observe.logging import current_level, set_level
 
 RECORDED = Path(__file__).with_name("counts.json")
@@ -37,12 +38,16 @@ NOTED = 1.0
 Counts = dict[str, dict[str, float]]
 
 
-def measured(nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: Sequence[str] = ()) -> Counts:
-    """Per pod, by group and name."""
+def measured(
+    nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: Sequence[str] = (),
+    beside: Sequence[PodUpserted] = (),
+) -> Counts:  # fmt: skip
+    """Per pod, by group and name. ``beside``: what stands there already."""
     meter, pods = meter or OpcodeMeter(), PODS
     core, binder = settings_of(switches)
     world = InProcessWorld(nodes=nodes, agents=AGENTS, meter=meter, settings=core, binder_settings=binder)
     world.start()
+    world.show(beside)
     world.create((f"warm-{number:04}" for number in range(WARM)), shapes=4)
     world.run()
     level = current_level()

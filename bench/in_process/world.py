@@ -31,7 +31,7 @@ from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.kube.decoding import FrameDecoder
 from shared.kube.resources import NODES, PODS
-from shared.model.cluster_events import Listed
+from shared.model.cluster_events import Listed, PodUpserted
 from shared.policy.registry import make_policy
 from shared.ports import Compare, CreateRevisionIs, Op, Put, TxnResult
 from shared.runtime.kube.watches import node_events, pod_events
@@ -141,6 +141,11 @@ class InProcessWorld:
         ]  # fmt: skip
         self._to_binder.append(told.IntentsListed({}))
         self.run()
+
+    def show(self, events: Sequence[PodUpserted]) -> None:
+        """Both watches show these, too."""
+        self._to_coordinator += events
+        self._to_binder += events
 
     def create(self, names: Iterable[str], shapes: int = 1) -> None:
         """Pending pods."""

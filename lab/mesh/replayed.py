@@ -31,7 +31,8 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
 from shared.kube.convert_relations import node_images
 from shared.kube.pod_groups import job_group
-from shared.kube.scheduling_kinds import JOBS
+from shared.kube.reservations import reserve_pod_from_api
+from shared.kube.scheduling_kinds import JOBS, RESERVATION_KIND
 from shared.model.cluster_events import ClusterEvent, NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -39,6 +40,7 @@ from shared.policy.frag.policy import GpuPolicy
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy, make_policy, ref_of, reference
 from shared.policy.weights import decode, digest, policy_of, shipped, shipped_bytes, shipped_names
+from shared.scheduling.state.reserved_room import in_name_of
 from shared.wire.records import PolicyRef
 from shared.wire.snapshot import DECIDING, KINDS, DecisionSeen, MeshFacts, Snapshot
 
@@ -307,6 +309,9 @@ class _Cluster:
         self.nodes: list[Node] = [node_from_api(node) for node in raw.values()]
         self._raw = {pod.metadata.uid: pod for pod in snapshot.input.pods or ()}
         self.pods = {uid: pod_from_api(pod) for uid, pod in self._raw.items()}
+        reserved = [reserve_pod_from_api(one) for one in snapshot.input.of(RESERVATION_KIND)]
+        name = snapshot.mesh.scheduler_name if snapshot.mesh is not None else "conclave"
+        self.pods |= {pod.uid: in_name_of(pod, name) for pod in reserved if pod.node_name not in changes.removed}
         known = {pod.key: uid for uid, pod in self.pods.items()}
         for key, priority in changes.priorities.items():
             if key not in known:
@@ -327,6 +332,8 @@ class _Cluster:
             one.metadata.name: one.metadata.annotations or {} for one in self._snapshot.input.namespaces or ()
         }
         for kind in KINDS:
+            if kind is RESERVATION_KIND:
+                continue  # they are pods to the mesh
             for item in self._snapshot.input.of(kind):
                 key = kind.key(item.metadata)
                 try:

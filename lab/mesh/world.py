@@ -30,6 +30,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
+from shared.model.reservation import RESERVATION_ANNOTATION, ReservationPhase
 from shared.policy.observation import Policy
 from shared.scheduling.cycle.profile import PluginSet
 from shared.turns import Log, Tick
@@ -310,7 +311,12 @@ class MeshWorld:
             return
         self.bindings.append((request.uid, request.node_name))
         self.bound_s.append(self.now)
-        self._show(replace(pod, node_name=request.node_name))
+        takes = request.annotations.get(RESERVATION_ANNOTATION, "")
+        bound = replace(pod, node_name=request.node_name, takes=takes or pod.takes)
+        if bound.reserves is not None:  # room is kept from now on, for nobody's rules to see by its labels
+            terms = replace(bound.reserves, phase=ReservationPhase.AVAILABLE)
+            bound = replace(bound, reserves=terms, labels={}, nominated_node="")
+        self._show(bound)
         self._to_binder.append(told.BindingAccepted(request.uid, instruction.attempt))
 
     def _evict(self, instruction: to_do.Evict) -> None:
@@ -318,5 +324,8 @@ class MeshWorld:
         outcome = EvictionOutcome.GONE
         if eviction.uid in self.pods:
             outcome = EvictionOutcome.EVICTED
-            self.leave(eviction.uid, EvictionReason(eviction.reason), eviction.preemptor)
+            if self.pods[eviction.uid].reserves is not None:  # given up, which is done at once
+                self.remove(eviction.uid)
+            else:
+                self.leave(eviction.uid, EvictionReason(eviction.reason), eviction.preemptor)
         self._to_binder.append(told.Evicted(instruction.plan, EvictionResult(eviction.uid, outcome)))

@@ -19,7 +19,7 @@ from services.cli import houses
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 OPERATE = {
-    "changes": "operate.changes", "decisions": "operate.decisions", "drain": "operate.scheduling",
+    "changes": "operate.changes", "decisions": "operate.decisions", "drain": "drain.command",
     "dump": "operate.dump", "explain": "explain.command", "log-level": "operate.settings",
     "members": "operate.status", "nodes": "operate.nodes", "pause": "operate.scheduling",
     "pending": "operate.pending", "pending-pods": "operate.pending", "policy": "operate.policy",

@@ -163,6 +163,11 @@ def _whole_seconds(text: str) -> int:
     return min(int(text), MOST_KEPT_S) if len(text) <= MOST_DIGITS and text.isdecimal() else 0
 
 
+def controller_of(meta: api.ObjectMeta) -> api.OwnerReference | None:
+    """The owner that controls the object; None: none does."""
+    return next((owner for owner in meta.owner_references or () if owner.controller), None)
+
+
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
     """(apiVersion, kind, name) of the owner that controls the object; empty when none does."""
     for owner in meta.owner_references or ():

@@ -35,6 +35,7 @@ from shared.kube.qos import ANNOTATIONS as QOS_ANNOTATIONS
 from shared.kube.qos import LABELS as QOS_LABELS
 from shared.kube.qos import VOCABULARIES as QOS_VOCABULARIES
 from shared.kube.queues import QueueObject
+from shared.kube.reservations_kept import KeptReservation
 from shared.kube.training_jobs import GPU_TYPE_LABELS
 from shared.model.features import DECIDING_FEATURES
 from shared.model.node import LATENCY_ANNOTATION, NOT_REMOVED, OUR_ANNOTATIONS
@@ -62,6 +63,7 @@ from shared.model.pod_group import (
     GANG_TOPOLOGY_PREFERRED_ANNOTATION,
 )
 from shared.model.power import CURVE_LABEL, TYPE_LABEL
+from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
 from shared.model.workload_key import LABELS as WORKLOAD_LABELS
 from shared.model.workload_key import TEMPLATE_HASH
 
@@ -80,7 +82,8 @@ READ_ANNOTATIONS = (
             CHECKPOINT_ANNOTATION, INTERVAL_ANNOTATION, MIN_RUNTIME_ANNOTATION, RESTART_ANNOTATION, EVICTION_LABEL,
             DEVICES_ANNOTATION, LATENCY_HARD_ANNOTATION, LATENCY_LIMIT_ANNOTATION, LATENCY_SOFT_ANNOTATION,
             POLICY_ANNOTATION, PREEMPTIBLE_ANNOTATION, GANG_ANNOTATION, GANG_BROKEN_ANNOTATION,
-            GANG_MIN_COUNT_ANNOTATION, *NOT_REMOVED, *FOREIGN_SHARES, *QOS_ANNOTATIONS,
+            GANG_MIN_COUNT_ANNOTATION, RESERVATION_ANNOTATION, KEEP_ROOM_ANNOTATION, *NOT_REMOVED, *FOREIGN_SHARES,
+            *QOS_ANNOTATIONS,
         }
     )
     | NAMED_ANNOTATIONS
@@ -144,7 +147,7 @@ WORD_FIELDS = frozenset({
 
 TIME_FIELDS = frozenset({
     "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "startTime", "startedAt", "finishedAt", "time",
-    "allocationTimestamp",
+    "allocationTimestamp", "expirationTime",
 })  # fmt: skip
 UID_FIELDS = frozenset({"uid", "id", "queue", "shareID"})
 """A uid is drawn, and says who is in a canary; one that somebody chose is hidden."""
@@ -218,8 +221,13 @@ _SEVERAL_ZONES = "__"
 """Between the zones of a volume that is in several."""
 
 
-def only_read(metadata: Json) -> None:
-    """Leave out annotations that no rule reads. In place."""
+def only_read(item: Json) -> None:
+    """Leave out annotations that no rule reads, of an object and of a template in it. In place."""
+    _only_read(item.get("metadata", {}))
+    _only_read(item.get("spec", {}).get("template", {}).get("metadata", {}))
+
+
+def _only_read(metadata: Json) -> None:
     kept = {key: value for key, value in metadata.get("annotations", {}).items() if key in READ_ANNOTATIONS}
     if kept:
         metadata["annotations"] = kept
@@ -265,7 +273,7 @@ class Pseudonyms:
     def hide(self, kind: str, item: Json) -> None:
         """One object of a kind, by its field of the document. In place."""
         metadata = item.get("metadata", {})
-        only_read(metadata)
+        only_read(item)
         self._derive(kind, item, metadata)
         if kind == "nodeTopologies":
             self._zones_by_number(item.get("zones", ()))
@@ -549,6 +557,7 @@ def known_fields() -> frozenset[str]:
         PluginsPodGroup,
         Job,
         QueueObject,
+        KeptReservation,
         NodeResourceTopology,
         CustomNodeResource,
     ]
@@ -602,6 +611,8 @@ def _read_annotation(key: str, value: str) -> bool:
     """Whether the value is made of numbers, amounts, and words that rules of annotations know."""
     if key in NAMED_ANNOTATIONS or key == GROUP_LABEL:
         return False
+    if key == RESERVATION_ANNOTATION:
+        return _UID.fullmatch(value) is not None
     return all(
         not part or part in ANNOTATION_WORDS or any(form.fullmatch(part) for form in (_QUANTITY, _DURATION, _TIME))
         for part in re.split(r'[\s,;={}"]+|: *(?![0-9])', value)

@@ -96,12 +96,15 @@ def _terms(meta: ObjectMeta, spec: Mapping[str, Any], status: Mapping[str, Any],
     condition = next(
         (c for c in status.get("conditions") or () if isinstance(c, Mapping) and c.get("type") == CONDITION), {}
     )
-    owners = status.get("currentOwners")
+    owners = [one for one in found if isinstance(one, Mapping)] if isinstance(
+        found := status.get("currentOwners"), list
+    ) else []  # fmt: skip
     once = spec.get("allocateOnce")
+    once = True if once is None else read.flag("allocateOnce", once)
     return Reservation(
         name=meta.name,
         phase=_phase(status.get("phase"), node=bool(status.get("node"))),
-        once=True if once is None else read.flag("allocateOnce", once),
+        once=once,
         owners=_owners(read, spec),
         namespaces=_names(read, "namespaces", spec.get("namespaces")) or (meta.namespace or "",),
         expires=_expires(read, spec, created),
@@ -109,9 +112,8 @@ def _terms(meta: ObjectMeta, spec: Mapping[str, Any], status: Mapping[str, Any],
         ended=seconds_since_1970(str(status.get("endedAt") or "")),
         reason=str(condition.get("reason") or ""),
         message=str(condition.get("message") or ""),
-        taken_by=tuple(str(one.get("name")) for one in owners if isinstance(one, Mapping))
-        if isinstance(owners, list)
-        else (),
+        taken_by=tuple(str(one.get("name")) for one in owners),
+        taker=str(owners[0].get("uid") or "") if once and owners else "",
         observed=_whole(status.get("observedGeneration")),
         generation=meta.generation or 0,
     )
@@ -134,6 +136,8 @@ def _expires(read: SpecReader, spec: Mapping[str, Any], created: float) -> float
         if not found:
             read.refuse("expirationTime", until, "is no time; write one such as 2026-12-01T08:00:00Z")
             return created + DEFAULT_TTL_S
+        if created and found <= created:
+            read.refuse("expirationTime", until, "was over when it was made; give a later one")
         return found
     seconds = read.whole("ttlSeconds", ttl, 1, MOST_TTL_S, DEFAULT_TTL_S)
     return created + seconds if created else NEVER_EXPIRES

@@ -73,6 +73,8 @@ class Reservation(Struct, frozen=True, gc=False):
     """Of the condition Ready, as the status says."""
     message: str = ""
     taken_by: tuple[str, ...] = ()
+    taker: str = ""
+    """Uid of the pod that the status names as the one who takes it, of one for once: bound, on its way, or gone."""
     observed: int = 0
     generation: int = 0
 

@@ -22,7 +22,8 @@ from shared.kube.katalyst import CustomNodeResource
 from shared.kube.node_topology import NodeResourceTopology
 from shared.kube.pod_groups import Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.queues import QueueObject
-from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND, SCHEDULING_KINDS, SchedulingKind
+from shared.kube.reservations_kept import KeptReservation, object_of
+from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND, SCHEDULING_KINDS, SchedulingKind
 from shared.wire.packed import packed, unpacked
 from shared.wire.records import PolicyPointer
 
@@ -30,7 +31,7 @@ FORMAT = 1
 WRITER = "conclave snapshot"
 AGAIN = "take the snapshot again"
 
-KINDS: tuple[SchedulingKind, ...] = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)
+KINDS: tuple[SchedulingKind, ...] = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND)
 """What is kept beside nodes and pods."""
 
 FIELDS: Mapping[str, str] = {
@@ -42,6 +43,7 @@ FIELDS: Mapping[str, str] = {
     "replicationcontrollers": "replicationControllers", "replicasets": "replicaSets",
     "statefulsets": "statefulSets", "poddisruptionbudgets": "pdbs", "podgroups": "podGroups",
     "podgroups.scheduling.x-k8s.io": "pluginsPodGroups", "jobs": "jobs", "queues": "queues",
+    "reservations": "reservations",
 }  # fmt: skip
 """Where in ``input`` each kind of ``KINDS`` is, by its name."""
 
@@ -62,6 +64,7 @@ class SnapshotInput(ClusterObjects, frozen=True, kw_only=True):
     plugins_pod_groups: list[PluginsPodGroup] | None = None
     jobs: list[Job] | None = None
     queues: list[QueueObject] | None = None
+    reservations: list[KeptReservation] | None = None
     node_topologies: list[NodeResourceTopology] | None = None
     custom_node_resources: list[CustomNodeResource] | None = None
     cycles: int = 1
@@ -70,6 +73,8 @@ class SnapshotInput(ClusterObjects, frozen=True, kw_only=True):
         """The objects of one of ``KINDS``."""
         name = FIELDS[kind.name]
         found: Sequence[Any] | None = getattr(self, _ATTRIBUTES[name])
+        if kind is RESERVATION_KIND:
+            return tuple(object_of(one) for one in found or ())
         return found or ()
 
 

@@ -25,7 +25,7 @@ KIND = ROOT / "k8s/base/reservations-crd.yaml"
 PATH = "/apis/conclave.io/v1alpha1/namespaces/default/reservations"
 BINDER, COORDINATOR = ["after_bind"], ["after_node_mark", "before_reservation_end"]
 if FULL:
-    BINDER = ["before_bind", "after_bind", "before_bind@2", "after_bind@2"]
+    BINDER = ["before_bind", "after_bind", "before_bind@2", "after_bind@2", "before_taker_named", "after_taker_named"]
     COORDINATOR = [
         "before_plan", "after_plan", "before_node_mark", "after_node_mark", "before_reservation_end",
         "after_reservation_end",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace as replace_field
 
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.reservations import kept_from, reservations_shown
+from shared.kube.convert import pod_from_api
 from tests.builders import make_node, make_pod
 from tests.sim.reservations import check_reserved, of_deployment, reserve, shown
 from tests.sim.test_mesh_random_walk import Walk
@@ -57,6 +59,29 @@ def test_a_reservation_is_placed_as_a_pod_and_its_owner_takes_it_first(agents: i
     assert told.node_of("web-1") == "n1"  # by any score n1 is no better, and kept room decides
     table = told.world.coordinator.core.state.cache.table
     assert int(table.requested[table.column_of["cpu"], table.row_of["n1"]]) == 2000  # counted once, not twice
+
+
+def test_explain_says_whose_kept_room_a_pod_took_and_believes_no_annotation_alone() -> None:
+    told = Told()
+    reserve(told.kube, "launch", "web", nodes={"names": ["n1"]})
+    told.settle()
+    told.pod("web-1", "web")
+    told.pod("other")
+    told.settle()
+
+    def summary(name: str, **changes: str) -> str:
+        found = told.kube.get_pod("default", name)
+        assert found is not None
+        pod = replace_field(pod_from_api(found), **changes)
+        return str(explain(told.world.coordinator.core, pod, {}, told.world.now)["summary"])
+
+    assert "why here: room was kept for it by reservation default/launch" in summary("web-1")
+    assert "why here" not in summary("other")
+    assert "why here" not in summary("other", takes=shown(told.kube)["launch"].uid)
+    told.world.replace_coordinator()
+    told.settle()
+    assert "reservation default/launch" in summary("web-1")
+    assert "that is gone by now" in summary("web-1", takes="another")
 
 
 def test_who_is_not_meant_never_gets_the_room() -> None:

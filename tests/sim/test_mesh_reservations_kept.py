@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_field
 
+from services.coordinator.core.takeover import Takeover
 from services.coordinator.io.reservation_writes import marks_of
 from services.coordinator.reservations.keeper import ReservationKeeper
+from services.coordinator.reservations.leaving import kept_room
+from shared.kube.convert import pod_from_api
 from shared.kube.reservations import seconds_since_1970
+from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.node import NOT_REMOVED
 from shared.model.reservation import RESERVED_ANNOTATIONS
 from tests.builders import make_pod
 from tests.fake_kube import at_once
-from tests.sim.reservations import MADE, of_deployment, reserve, shown
+from tests.sim.reservations import MADE, of_deployment, reserve, shown, takers
 from tests.sim.test_mesh_reservations import Told
 
 NOW = seconds_since_1970(MADE) + 1.0
@@ -68,9 +73,32 @@ def test_one_that_never_found_room_expires_too() -> None:
     told = Kept(nodes=1)
     reserve(told.kube, "huge", "web", cpu="400", ttlSeconds=60)
     reserve(told.kube, "zero", "web", ttlSeconds=0)
+    reserve(told.kube, "past", "web", expirationTime="1999-12-31T23:59:59Z")
+    told.settle()
+    assert (told.phase("zero"), told.phase("past")) == ("Pending", "Pending")  # neither is placed
     told.wall = NOW + 4000
     told.keep()
-    assert (told.phase("huge"), told.phase("zero")) == ("Expired", "Expired")
+    assert (told.phase("huge"), told.phase("zero"), told.phase("past")) == ("Expired", "Expired", "Expired")
+    terms = shown(told.kube)["past"].reserves
+    assert terms is not None
+    assert "was over when it was made" in terms.message
+    assert told.world.coordinator.core.state.cluster.reserved.on == {}
+
+
+def test_two_reservations_for_one_owner_are_two_rooms_and_the_older_is_taken_first() -> None:
+    told = Kept(nodes=2)
+    reserve(told.kube, "second", "web", nodes={"names": ["n1"]})
+    old = reserve(told.kube, "first", "web", nodes={"names": ["n0"]})
+    told.kube.objects[RESERVATION_KIND.name]["default/first"]["metadata"]["creationTimestamp"] = "2000-01-01T04:59:59Z"
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Available", "Available")
+    told.pod("web-1", "web")
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Succeeded", "Available")
+    assert takers(told.kube, old) != []
+    told.pod("web-2", "web")
+    told.keep()
+    assert (told.phase("first"), told.phase("second")) == ("Succeeded", "Succeeded")
 
 
 def test_a_taken_one_succeeds_and_names_who_took_it() -> None:
@@ -175,3 +203,53 @@ def test_marks_are_taken_away_exactly_as_they_were_put(shown_before: dict[str, s
     assert {key: value for key, value in there.items() if gone.get(key, "stays") is not None} == shown_before
     assert marks_of(shown_before, keep=False) == {}
     assert RESERVED_ANNOTATIONS in put
+
+
+def taken_over_a_change_of_leader() -> None:
+    """One for once, whose pod goes before it is told as taken, and a new leader."""
+    told = Kept(nodes=1)
+    uid = reserve(told.kube, "launch", "web", cpu="4")
+    told.settle()
+    told.pod("web-1", "web", cpu="4")
+    told.settle()
+    assert takers(told.kube, uid) != []
+    assert told.phase("launch") == "Available"
+    told.kube.remove_pod("web-1")
+    told.settle(0.5)
+    of_web = [entry for entry in told.kube.history if "web-1" in str(entry[2].object.metadata.name)]
+    told.kube.history[:] = [entry for entry in told.kube.history if entry not in of_web]  # who lists does not see it
+    told.world.replace_binder()
+    told.world.replace_coordinator()
+    told.pod("web-2", "web", cpu="4")
+    told.keep(15)
+    told.keep(60)  # the binder learns of it by the status, and the pod waits for its backoff
+    assert (told.node_of("web-2"), told.phase("launch")) == ("n0", "Succeeded")
+
+
+def test_what_was_used_once_is_not_used_again_by_another_leader() -> None:
+    taken_over_a_change_of_leader()
+
+
+def test_ablation_without_what_the_object_says_it_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Takeover, "_spend", lambda _: None)
+    with pytest.raises(AssertionError, match="pods took it"):
+        taken_over_a_change_of_leader()
+
+
+def test_room_that_is_kept_goes_with_the_pods_controller_and_members_of_gangs_keep_none() -> None:
+    told = Kept(nodes=1)
+    told.world.coordinator_settings = replace(told.world.coordinator_settings, keep_room=True)
+    told.world.replace_coordinator()
+    old = of_deployment(make_pod("web-1").cpu("3"), "web")
+    old.json["metadata"]["annotations"] = {"conclave.io/keep-room": "60s"}
+    told.kube.add_pod(old)
+    told.keep()
+    pod = told.kube.get_pod("default", "web-1")
+    assert pod is not None
+    member = replace_field(pod_from_api(pod), terminating=True)
+    assert kept_room(member) is not None
+    assert kept_room(replace_field(member, group="default/gang")) is None
+    told.kube.terminate_pod("web-1")
+    told.settle()
+    [kept] = told.kube.objects[RESERVATION_KIND.name].values()
+    assert [(one["kind"], one["uid"]) for one in kept["metadata"]["ownerReferences"]] == [("ReplicaSet", "rs")]

@@ -46,6 +46,8 @@ class Bind(Struct, frozen=True, gc=False):
     """The pod's status is to tell of the claim for its extended resources first, which is ``extended``; None: of none.
     The Binding then names the resourceVersion that this makes."""
     extended: ExtendedClaim | None = None
+    room: tuple[str, str, str] | None = None
+    """Namespace, name and uid of the Reservation for once whose room it takes: that names the pod first."""
 
 
 class ReadPod(Struct, frozen=True):

@@ -35,6 +35,7 @@ from services.binder.cycle.line import BindingLine
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import Pod
+from shared.model.reservation import reservation_of
 from shared.model.versions import newer
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
@@ -190,8 +191,16 @@ class BindingCycle:
             if gang is not None:
                 step = "gang_next" if gang.bound else "gang_first"
                 gang.probe = uid
-            bind = Bind(binding.attempts, binding.request(), binding.cause_id, step)
+            room = self._room(binding.reservation) if binding.reservation else None
+            bind = Bind(binding.attempts, binding.request(), binding.cause_id, step, room=room)
             state.emit(self._telling(binding, bind) if binding.extended else bind)
+
+    def _room(self, uid: str) -> tuple[str, str, str] | None:
+        """The Reservation that is to name its taker; None: it is shared, or not shown."""
+        reserve = self._state.cluster.reserved.standing.get(uid)
+        if reserve is None or reserve.reserves is None or not reserve.reserves.once:
+            return None
+        return reserve.namespace, reservation_of(reserve.name), uid
 
     def _telling(self, binding: InFlightBinding, bind: Bind) -> Bind:
         """With what the pod's status is to say first of the claim for its extended resources, where it does not yet."""

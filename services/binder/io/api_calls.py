@@ -95,6 +95,8 @@ class ApiCalls:
             self._failpoints.reach(f"before_{step}")
         started = time.perf_counter()
         try:
+            if bind.room is not None:
+                await self._name_taker(ReservationName(*bind.room), request)
             if bind.tells:
                 request = await self._told(request, bind.extended)
             if request.name.startswith(RESERVE_PREFIX):
@@ -134,6 +136,18 @@ class ApiCalls:
             self._api, ReservationName(request.namespace, name, request.uid), version=request.resource_version,
             node=request.node_name, devices=devices,
         )  # fmt: skip
+
+    async def _name_taker(self, where: ReservationName, request: BindRequest) -> None:
+        """The Reservation says who takes it before that is bound: whoever leads next gives it to nobody else, also
+        where the pod is gone by then. One that is over or gone, or that we may not write, holds up no Binding."""
+        self._failpoints.reach("before_taker_named")
+        try:
+            await reservations.name_taker(self._api, where, request)
+        except KubeRejected as error:
+            self._log.info("taker_unnamed", reservation=f"{where.namespace}/{where.name}", error=error)
+        self._failpoints.reach("after_taker_named")
+        if not self._leadership.is_valid():
+            raise LeadershipLost("the lease may have ended: a Binding was not sent")
 
     async def _told(self, request: BindRequest, claim: ExtendedClaim | None) -> BindRequest:
         """The pod's status tells of the claim for its extended resources; the Binding names the version by that. It is

@@ -1,4 +1,4 @@
-"""``conclave pause``, ``resume`` and ``drain``: stop and go, for the whole mesh or for single nodes.
+"""``conclave pause`` and ``resume``: stop and go, for the whole mesh or for single nodes (``conclave drain``).
 
 Paused: nothing new is offered, what is under way finishes. Drained: a node gets no new pods from Conclave; nobody is
 evicted. Both are kept in etcd, so a new leader keeps to them, and doing either twice changes nothing.
@@ -46,20 +46,7 @@ def resume(nodes: tuple[str, ...], reason: str, output: str, **server: Any) -> i
     if not nodes:
         _scheduling("resume", reason, output, server)
         return 0
-    return _each_node("resume", nodes, reason, output, server)
-
-
-@click.command()
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
-@reason_option
-@output_option
-@server_options
-def drain(nodes: tuple[str, ...], reason: str, output: str, **server: Any) -> int:
-    """Give these NODEs no new pods, until 'conclave resume NODE'. Pods on them stay; other schedulers are not told.
-
-    Every NODE is tried; the exit code is that of the worst.
-    """
-    return _each_node("drain", nodes, reason, output, server)
+    return each_node("resume", nodes, reason, output, server)
 
 
 def _scheduling(verb: str, reason: str, output: str, server: dict[str, Any]) -> None:
@@ -96,7 +83,8 @@ def note_if_late(verb: str, answers: Sequence[Mapping[str, Any]], look: str) -> 
     )
 
 
-def _each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, server: dict[str, Any]) -> int:
+def each_node(verb: str, nodes: tuple[str, ...], reason: str, output: str, server: dict[str, Any]) -> int:
+    """Tell the mesh about every node, whatever becomes of the others; the exit code is that of the worst."""
     if "" in nodes:
         raise ConfigError(f"{verb}: a NODE is empty; give names as 'conclave nodes' shows them")
 

@@ -107,10 +107,13 @@ def create(
 
 
 @reserve.command("list")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all; so it is without -n, too.")
 @cluster_options
 @output_option
-def list_(kubeconfig: Path | None, context: str, namespace: str, output: str) -> None:
+def list_(kubeconfig: Path | None, context: str, namespace: str, output: str, *, everywhere: bool) -> None:
     """List Reservations, of all namespaces or of one."""
+    if everywhere and namespace:
+        raise ConfigError(f"-A: goes with all namespaces, -n with {namespace} alone; give one of the two")
     found = ask(kubeconfig, context, lambda client: _all(client, namespace))
     if output in DOCUMENTS:
         say_document(found, output)

@@ -12,7 +12,7 @@ from services.cli.explain.offline import LIST_S, ClusterReads, UnlistedKind, lis
 from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, KubeError
 from shared.kube.pseudonyms import Pseudonyms, only_public, only_read, without_free_texts
-from shared.kube.reservations import reserve_pod_from_api
+from shared.kube.reservations_kept import kept_reservation
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND
 from shared.version import CONCLAVE_VERSION
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 MOST_FACTS = 256 << 20
 """Of what a mesh may say: a leader keeps the last 4,096 decisions, and a line per node and pending pod."""
-UNSERVED = frozenset({*(kind.name for kind in GROUP_KINDS), QUEUE_KIND.name})
+UNSERVED = frozenset({*(kind.name for kind in GROUP_KINDS), QUEUE_KIND.name, RESERVATION_KIND.name})
 """Kinds that are not missing where nobody serves them."""
 
 
@@ -56,20 +56,29 @@ async def read_objects(api: ClusterReads, say: Callable[[str], object] = lambda 
             say(str(there))
             continue
         missing += _malformed(there)
-        if there.items:
+        if kind is RESERVATION_KIND:
+            kept, unread = _kept(there.items)
+            missing += unread
+            found |= {FIELDS[kind.name]: kept} if kept else {}
+        elif there.items:
             found[FIELDS[kind.name]] = _plain(there.items)
     for queue in found.get("queues", ()):
         queue.pop("status", None)
-    return found, missing + await _kept_room(api)
+    return found, missing
 
 
-async def _kept_room(api: ClusterReads) -> list[str]:
-    """Reservations are not in the file: what they keep looks free there, which has to be said."""
-    there = await list_kind(api, RESERVATION_KIND, silent=True)
-    if isinstance(there, UnlistedKind):
-        return [f"{there.name} ({there.status})"]
-    keep = sum(1 for item in there.items if (pod := reserve_pod_from_api(item)).node_name and not pod.finished)
-    return [f"reservations: the room that {keep} of them keep looks free"] if keep else []
+def _kept(items: Iterable[Any]) -> tuple[list[Json], list[str]]:
+    """Reservations that are not over; how many cannot be read."""
+    kept, unread = list[Json](), 0
+    for item in items:
+        try:
+            one = kept_reservation(item)
+        except msgspec.ValidationError:
+            unread += 1
+            continue
+        if one is not None:
+            kept.append(one)
+    return kept, [f"{unread} x Reservation: cannot be read"] if unread else []
 
 
 def _plain(items: Iterable[Any]) -> list[Json]:
@@ -121,7 +130,7 @@ def document(
     else:
         for items in objects.values():
             for item in items:
-                only_read(item.get("metadata", {}))
+                only_read(item)
                 without_free_texts(item)
     head = {
         "snapshot": FORMAT, "id": "snapshot", "conclave": CONCLAVE_VERSION, "kubernetes": kubernetes, "at": at,

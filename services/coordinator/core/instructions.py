@@ -94,12 +94,15 @@ class HoldNode(Struct, frozen=True):
 
 
 class KeepRoom(Struct, frozen=True):
-    """Make a Reservation for what a pod leaves. Not answered: the watch shows it."""
+    """Make a Reservation for what the pod ``pod`` with ``uid`` leaves, which goes with that one's controller. Not
+    answered: the watch shows it."""
 
     namespace: str
     name: str
     spec: Mapping[str, Any]
     labels: Mapping[str, str]
+    pod: str = ""
+    uid: str = ""
 
 
 class EmitEvent(Struct, frozen=True, gc=False):

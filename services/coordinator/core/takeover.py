@@ -124,6 +124,7 @@ class Takeover:
         with what leaders before kept of it; ``take_claiming``: takes in one that claims devices, and since when it is
         known: its claims may not be there."""
         state = self._state
+        self._spend()
         for uid, node in self._node_of.items():
             early = self._early.pop(uid, None)
             if early is not None:
@@ -146,6 +147,14 @@ class Takeover:
             state.cluster.nominate(nominated)
             state.queue.add(nominated, seen, gated=bool(pod.group))
         state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
+
+    def _spend(self) -> None:
+        """Reservations for once whose taker is gone are not given to another: who named it did not live to say so."""
+        cluster = self._state.cluster
+        for uid, reserve in list(cluster.reserved.standing.items()):
+            taker = reserve.reserves.taker if reserve.reserves is not None else ""
+            if taker and cluster.index.get(taker) is None and taker not in self._early:
+                cluster.spend_room(uid)
 
     def gone(self, key: str) -> None:
         """The binder resolved an intent: if the watch has not said how, ask."""

@@ -16,7 +16,7 @@ from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import CoordinatorState
 from services.coordinator.inspect.latency import latency_of
 from services.coordinator.inspect.pending import reason_of, remedy_of, why_gated
-from services.coordinator.inspect.reservations import kept_from
+from services.coordinator.inspect.reservations import kept_by, kept_from
 from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
@@ -41,6 +41,8 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     answer["latency"] = latency = latency_of(core, pod)
     if latency is not None and latency["problem"]:
         answer["summary"] = f"{answer['summary']}; latency: {latency['problem']}"
+    if taken := kept_by(core, pod):
+        answer["summary"] = f"{answer['summary']}; {taken}"
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)

@@ -75,6 +75,18 @@ def kept_from(core: Core, pod: Pod) -> str:
     return f"room for it is kept for others by reservation {', '.join(found[:NAMED])}{more}"
 
 
+def kept_by(core: Core, pod: Pod) -> str:
+    """Whose kept room a bound pod took, in words: why it is there; "" where it took none, or only says so."""
+    if not pod.takes or not pod.node_name or pod.reserves is not None:
+        return ""
+    reserve = core.state.reservations.get(pod.takes)
+    if reserve is None or reserve.reserves is None:
+        return f"why here: room was kept for it by a reservation that is gone by now ({pod.takes})"
+    if reserve.node_name != pod.node_name or not serves(reserve.reserves, pod):
+        return ""
+    return f"why here: room was kept for it by reservation {reserve.namespace}/{reservation_of(reserve.name)}"
+
+
 def _keeping(core: Core, pod: Pod) -> Iterator[tuple[Pod, str]]:
     cluster, state = core.state.cluster, core.state
     table, looked = cluster.table, 0

@@ -28,8 +28,9 @@ from services.coordinator.reservations.keeper import (
     TellReservation,
 )
 from shared.errors import KubeError, KubeRejected
+from shared.kube.convert import controller_of
 from shared.kube.reservations import RESERVATIONS
-from shared.kube.resources import NODES
+from shared.kube.resources import NODES, PODS
 from shared.model.node import NOT_REMOVED
 from shared.model.pod import Pod
 from shared.model.reservation import RESERVED_ANNOTATIONS, reservation_of
@@ -109,13 +110,16 @@ class ReservationWrites:
         return True
 
     async def reserve(self, work: KeepRoom) -> None:
-        """Make the Reservation for what a pod leaves, while the lease holds. One that is there already is that."""
-        if not self._may_act():
-            return
+        """Make the Reservation for what a pod leaves, while the lease holds. One that is there already is that. It goes
+        with the pod's controller; of a pod that is gone by then it ends with its time."""
         try:
+            pod = await self._api.get(PODS, namespace=work.namespace, name=work.pod)
+            owner = controller_of(pod.metadata) if pod is not None and pod.metadata.uid == work.uid else None
+            if not self._may_act():
+                return
             self._reached("before_keep_room")
             await reservations.create(
-                self._api, ReservationName(work.namespace, work.name), work.spec, labels=work.labels
+                self._api, ReservationName(work.namespace, work.name), work.spec, owner=owner, labels=work.labels
             )  # fmt: skip
         except KubeError as error:
             level = log.debug if isinstance(error, KubeRejected) and error.status == 409 else log.warning

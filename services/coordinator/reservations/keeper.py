@@ -96,7 +96,8 @@ class ReservationKeeper:
             by = ", ".join(one.key for one in owners) or "a pod that is gone"
             return EndReservation(pod, ReservationPhase.SUCCEEDED, "Taken", f"taken by {by}", owners)
         if wall >= terms.expires and len(reserved.takers.get(pod.uid, ())) == len(owners):
-            return EndReservation(pod, ReservationPhase.EXPIRED, "TimeOver", "nobody took it in time", owners)
+            why = pod.invalid or "nobody took it in time"
+            return EndReservation(pod, ReservationPhase.EXPIRED, "TimeOver", why, owners)
         if not terms.once and sorted(one.name for one in owners) != sorted(terms.taken_by):
             return TellReservation(pod, owners)
         waits = terms.phase is ReservationPhase.PENDING and not terms.reason and wall >= terms.created + FOREIGN_S

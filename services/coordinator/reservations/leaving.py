@@ -41,9 +41,10 @@ class LeftRoom:
 
 
 def kept_room(pod: Pod) -> KeepRoom | None:
-    """The Reservation to make for a pod that stands and leaves; None: it has no controller that would replace it."""
+    """The Reservation to make for a pod that stands and leaves; None: it has no controller that would replace it, or
+    is a member of a pod group, whose pods take no reservation: to its replacement the room would be taken."""
     controllers = controllers_of(pod)
-    if not controllers or pod.reserves is not None or pod.preempted:
+    if not controllers or pod.reserves is not None or pod.preempted or pod.group:
         return None
     kind, name = controllers[-1]
     pod_class = pod.pod_class
@@ -74,7 +75,7 @@ def kept_room(pod: Pod) -> KeepRoom | None:
         "priority": max(-(10**9), min(pod.priority, 10**9)),
     }
     short = pod.uid.replace("-", "")[:8].lower() or "0"
-    return KeepRoom(pod.namespace, f"{pod.name[:240]}-{short}", spec, {KEEPS_ROOM_LABEL: "true"})
+    return KeepRoom(pod.namespace, f"{pod.name[:240]}-{short}", spec, {KEEPS_ROOM_LABEL: "true"}, pod.name, pod.uid)
 
 
 def _quantity(name: str, amount: int) -> str:

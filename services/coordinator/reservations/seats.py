@@ -66,6 +66,8 @@ class ReservedSeats:
         state, pod = self._state, unit.pod
         cluster = state.cluster
         kept = cluster.reserved.kept_for(pod)
+        if not kept:
+            return None, 0
         key, lifted = template or (pod.pod_class, pod.priority), 0
         for reserve in kept:
             node = reserve.node_name

@@ -19,7 +19,7 @@ from shared.kube.objects import OwnerReference
 from shared.kube.reservations import CONDITION, RESERVATIONS, reserve_pod_from_api
 from shared.model.pod import Pod
 from shared.model.reservation import ReservationPhase
-from shared.ports import KubeApi
+from shared.ports import BindRequest, KubeApi
 
 TRIES = 3
 """Of a write that others keep overtaking."""
@@ -81,6 +81,16 @@ async def take_node(api: KubeApi, where: ReservationName, *, version: str, node:
     """Its room is kept on the node from now on: what a Binding is to a pod."""
     status = {"phase": ReservationPhase.AVAILABLE.value, "node": node, "devices": devices or None}
     await _write(api, where, version, {**status, **_condition("True", "Available", f"room is kept on {node}")})
+
+
+async def name_taker(api: KubeApi, where: ReservationName, request: BindRequest) -> None:
+    """The pod of the Binding is about to take it."""
+    owner = {"namespace": request.namespace, "name": request.name, "uid": request.uid}
+    patch = {"metadata": {"uid": where.uid}, "status": {"currentOwners": [owner]}}
+    await api.patch(
+        RESERVATIONS, namespace=where.namespace, name=where.name, patch=patch, subresource="status", strategy="merge",
+        wait_when_busy=False,
+    )  # fmt: skip
 
 
 async def end(

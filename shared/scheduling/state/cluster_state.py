@@ -208,6 +208,11 @@ class ClusterState:
             self._recount(reservation)
         return covering(pod.pod_class, reserve.pod_class) if reserve.reserves.once else pod.pod_class
 
+    def spend_room(self, reservation: str) -> None:
+        """One for once that stands was taken by somebody who is gone: it keeps nothing any more."""
+        self.reserved.spent.add(reservation)
+        self._recount(reservation)
+
     def leave_room(self, uid: str, *, offers: bool = True) -> None:
         """A pod that is counted nowhere is not to have what it was let have; an unknown uid is fine. ``offers`` False:
         it was let have it only to be judged."""

@@ -30,6 +30,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+LABEL = "="
+"""Before the key of a label, where a kind of owners stands; no kind begins so."""
+
+
 def serves(terms: Reservation, pod: Pod) -> bool:
     """Whether the room is kept for this pod."""
     return (
@@ -123,6 +127,8 @@ class ReservedRoom:
         self.on: dict[str, dict[str, None]] = {}
         """Reservations by node, for who asks what a node keeps."""
         self._by_owner: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._labels: dict[str, dict[str, None]] = {}
+        """By the key of a label those that are found by it."""
 
     def put(self, pod: Pod) -> None:
         """A reserve pod stands."""
@@ -137,6 +143,8 @@ class ReservedRoom:
         self.on.setdefault(pod.node_name, {})[pod.uid] = None
         for key in keys_of(pod):
             self._by_owner.setdefault(key, {})[pod.uid] = None
+            if key[1].startswith(LABEL):
+                self._labels.setdefault(key[1].removeprefix(LABEL), {})[pod.uid] = None
 
     def drop(self, uid: str) -> None:
         """The reservation is over, or gone; an unknown uid is fine."""
@@ -155,14 +163,23 @@ class ReservedRoom:
         _take_from(self.on, pod.node_name, pod.uid)
         for key in keys_of(pod):
             _take_from(self._by_owner, key, pod.uid)
+            if key[1].startswith(LABEL):
+                _take_from(self._labels, key[1].removeprefix(LABEL), pod.uid)
 
     def kept_for(self, pod: Pod) -> list[Pod]:
         """The reserve pods whose room the pod may have and nobody has taken, the first made first."""
-        namespace, found = pod.namespace, dict[str, None]()
-        for key in owned_by(pod):
-            found |= self._by_owner.get((namespace, *key), {})
-        if not found:
-            return []
+        there, namespace = self._by_owner, pod.namespace
+        keys = [(namespace, "pod", pod.name), (namespace, "", "")]
+        if pod.owner[2]:
+            keys += [(namespace, *one) for one in controllers_of(pod)]
+        for key in self._labels:
+            if key in pod.labels:
+                keys.append((namespace, f"{LABEL}{key}", pod.labels[key]))
+        if there.keys().isdisjoint(keys):
+            return []  # most pods, and this is asked about each
+        found = dict[str, None]()
+        for owner in keys:
+            found |= there.get(owner, {})
         kept = [self.standing[uid] for uid in found]
         able = [one for one in kept if one.reserves is not None and serves(one.reserves, pod) and self.free(one)]
         return sorted(able, key=lambda one: (one.created, one.name))
@@ -258,19 +275,34 @@ class ReservedRoom:
                     yield f"reserved: {uid} is for once and taken by {' and '.join(believed)}"
 
 
-def owned_by(pod: Pod) -> tuple[tuple[str, str], ...]:
+def owned_by(pod: Pod) -> Iterator[tuple[str, str]]:
     """By which owners of its namespace a reservation may be its: ``keys_of`` has those of a reservation."""
-    return (("pod", pod.name), *controllers_of(pod), ("", ""))
+    yield "pod", pod.name
+    yield "", ""
+    yield from controllers_of(pod)
+    for key, value in pod.labels.items():
+        yield f"{LABEL}{key}", value
 
 
 def keys_of(pod: Pod) -> list[tuple[str, str, str]]:
     """Namespace and owner, one of each pair, by which a reserve pod is found."""
     terms = pod.reserves
     assert terms is not None
-    names = [
-        ("pod", one.pod) if one.pod else (one.kind, one.name) if one.kind else ("", "") for one in terms.owners
+    return [
+        (namespace, *name) for namespace in terms.namespaces for owner in terms.owners for name in _names_of(owner)
     ]  # fmt: skip
-    return [(namespace, *name) for namespace in terms.namespaces for name in names]
+
+
+def _names_of(owner: ReservationOwner) -> list[tuple[str, str]]:
+    """Of a selector one label that it asks for, with each of its values; so plain pods do not meet it."""
+    if owner.pod:
+        return [("pod", owner.pod)]
+    if owner.kind:
+        return [(owner.kind, owner.name)]
+    for one in owner.labels.requirements if owner.labels is not None else ():
+        if one.operator == "In":
+            return [(f"{LABEL}{one.key}", value) for value in one.values]
+    return [("", "")]
 
 
 def _take_from(table: dict[K, dict[str, V]], key: K, uid: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.gangs import load
 from bench.in_process import world
 from bench.in_process.counts import (
     LEAST,
@@ -23,13 +24,19 @@ from bench.in_process.counts import (
     python,
     read,
 )
+from bench.in_process.server import NAMESPACE
 from bench.in_process.switches import settings_of
 from services.binder.core.core import BinderCore
 from services.binder.io.api_calls import ApiCalls
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
+from shared.kube.objects import ObjectMeta
+from shared.kube.reservations import ReservationObject, reserve_pod_from_api
+from shared.model.cluster_events import PodUpserted
 
+MOST_FOR_OTHERS = 1.01
+"""What reservations for others may make of a plain pod's opcodes."""
 REMEDY = (
     "A stage costs another amount than is recorded. If that is meant, python -m bench.in_process.counts --record "
     "writes what it costs now; otherwise python -m bench.in_process tells where the time goes."
@@ -63,6 +70,22 @@ def test_a_pod_is_written_once_and_read_never(found: Counts) -> None:
 def test_a_pod_costs_no_more_opcodes_with_ten_times_the_nodes(found: Counts) -> None:
     grown = growth(found, measured(MORE_NODES))
     assert {stage: times for stage, times in grown.items() if times > MOST_GROWTH} == {}
+
+
+def reserved(owner: dict[str, Any], name: str, number: int) -> PodUpserted:
+    """Room that is kept for others on one of the nodes."""
+    spec = {"resources": {"cpu": "1m"}, "owners": [owner]}
+    meta = ObjectMeta(name=f"kept-{number}", namespace=NAMESPACE, uid=f"kept-{number}", resource_version="1")
+    return PodUpserted(reserve_pod_from_api(ReservationObject(meta, spec, {"phase": "Available", "node": name})))
+
+
+def test_what_is_reserved_for_others_costs_a_plain_pod_a_hundredth_at_most(found: Counts) -> None:
+    """The dearer of the ways to say for whom, of as many as a launch has, in the pods' own namespace."""
+    names = [load.node(number)["metadata"]["name"] for number in range(20)]
+    owner = {"selector": {"matchLabels": {"app": "others"}}}
+    kept = measured(beside=[reserved(owner, name, number) for number, name in enumerate(names)])
+    assert sum(kept["opcodes"].values()) <= MOST_FOR_OTHERS * sum(found["opcodes"].values())
+    assert kept["calls"] == found["calls"]
 
 
 def test_the_same_mesh_counts_the_same(found: Counts) -> None:

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets: how many pods of a selection may be down by will.
 
 Source: ``pkg/registry/policy/poddisruptionbudget/strategy.go``, ``pkg/apis/policy/validation``. Their arithmetic at an
-eviction is in ``pod_eviction``; counting healthy pods is a controller's work.
+eviction is in ``pod/eviction.py``; counting healthy pods is a controller's work (``twin/controllers/disruptions.py``).
 """
 
 from __future__ import annotations

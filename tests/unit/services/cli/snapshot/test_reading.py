@@ -16,7 +16,9 @@ from services.cli.snapshot.reading import document, read_objects
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.cluster_objects import ObjectQuestion
 from shared.kube.pseudonyms import Pseudonyms
+from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.resources import ObjectList, Resource
+from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.wire.packed import unpacked
 from shared.wire.snapshot import FIELDS, KINDS, SnapshotInput, decode_snapshot, encode_snapshot
 from tests.builders import make_node, make_pod
@@ -77,16 +79,33 @@ def test_a_cluster_that_refuses_half_its_kinds_says_which_are_missing() -> None:
     assert {line.split(" ", 1)[0] for line in found["missing"]} >= refused - {"jobs", "queues"}
 
 
-def test_room_that_reservations_keep_is_not_in_the_file_and_said_to_be_missing() -> None:
+def test_room_that_reservations_keep_is_in_the_file_and_nothing_that_only_its_maker_needs() -> None:
+    container = {"name": "c", "env": [{"name": "TOKEN", "value": "ann"}], "resources": {"requests": {"cpu": "1"}}}
+    meta = {"labels": {"team": "ann"}, "annotations": {"ann": "ann"}}
     kept = {
-        "metadata": {"name": "big", "namespace": "shop", "uid": "r"},
-        "spec": {"resources": {"cpu": "1"}, "owners": [{"podName": "web-1"}], "ttlSeconds": 600},
-        "status": {"phase": "Available", "node": "node-a"},
+        "metadata": {"name": "big-ann", "namespace": "shop", "uid": "0123abcd", "annotations": {"ann": "x"}},
+        "spec": {
+            "template": {"metadata": meta, "spec": {"containers": [container]}},
+            "owners": [{"controller": {"kind": "Deployment", "name": "ann-web"}}, {"pod": "ann-1"}],
+            "nodes": {"names": ["node-a"]},
+            "ttlSeconds": 600,
+        },
+        "status": {"phase": "Available", "node": "node-a", "devices": "0,2"},
     }
-    _, missing = asyncio.run(read_objects(HalfShown({**_cluster(), "reservations": [kept]})))
-    assert missing == ["reservations: the room that 1 of them keep looks free"]
-    kept["status"] = {"phase": "Pending"}
-    assert asyncio.run(read_objects(HalfShown({**_cluster(), "reservations": [kept]})))[1] == []
+    amounts = {**kept, "spec": {"resources": {"cpu": "2"}, "owners": [{"pod": "ann-1"}]}, "status": {}}
+    over = {**kept, "status": {"phase": "Expired"}}
+    broken = {**kept, "spec": 7}
+    there = {**_cluster(), "reservations": [kept, amounts, over, broken]}
+    objects, missing = asyncio.run(read_objects(HalfShown(there)))
+    assert missing == []
+    head, hidden = document(objects, None, missing, hashed=True, at=AT, kubernetes="v1.36.2")
+    assert "ann" not in json.dumps(head)
+    snapshot = decode_snapshot(encode_snapshot(head), "file")
+    first, second, *_ = [reserve_pod_from_api(one) for one in snapshot.input.of(RESERVATION_KIND)]
+    assert (first.node_name, first.devices) == (hidden["node-a"], (0, 2))
+    assert first.reserves is not None
+    assert [one.name for one in first.reserves.owners] == [hidden["ann-web"], ""]
+    assert dict(second.pod_class.requests) == {"cpu": 2000}
 
 
 def test_without_nodes_or_pods_there_is_no_snapshot() -> None:
