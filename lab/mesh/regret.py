@@ -50,12 +50,14 @@ class RegretJudge:
         self._seen = 0
 
     def lost(self) -> list[float]:
-        """Of each pod that was bound since the last call, in the order in which they were, by what is measured now."""
+        """Of each pod that was bound since the last call, in the order in which they were, by what is measured now and
+        on nodes as they are now."""
         told = self._world.core.state.cache.table
         for name, row in self._table.row_of.items():
             known = told.use.of_rows(np.array([told.row_of[name]]))
             unmeasured = sum(1 << place for place, one in enumerate(known.known[:, 0].tolist()) if not one)
             self._table.use.put(row, known.shares[:, 0].tolist(), unmeasured, known.then(0))
+            self._table.upsert(self._world.nodes[name])
         fresh, self._seen = self._world.bindings[self._seen :], len(self._world.bindings)
         return [self._one(self._world.pods[uid], node) for uid, node in fresh]
 

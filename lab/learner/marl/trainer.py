@@ -20,9 +20,9 @@ from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
 from shared.errors import ConfigError
-from shared.policy.marl.class_networks import SHARED, split
+from shared.policy.marl.class_networks import SHARED, naming_fault, split
 from shared.policy.marl.policy import NAME
-from shared.policy.weights import shipped
+from shared.policy.weights import ClassNetworks, shipped
 
 VERSION = 1
 LIMITS = [
@@ -120,6 +120,8 @@ def _values(request: TrainRequest, found: CapturedFile | None) -> tuple[str, ...
             f"--per: {label!r} has {len(values)} values in {found.name}, of which {MOST_CLASSES} at most can have a"
             " network; name a label that groups nodes"
         )
+    if fault := naming_fault(ClassNetworks(label, dict.fromkeys(values, 1))):  # else told once all is learned
+        raise ConfigError(f"--per: {found.name}: {fault}")
     return values
 
 

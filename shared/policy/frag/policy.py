@@ -51,6 +51,8 @@ MAX_CLASSES = 4096
 """Pod classes whose request is remembered."""
 MAX_STATES = 65_536
 """States numbered; beyond them all are numbered anew."""
+MOST_PAST = 2
+"""So many times as many states as nodes may be numbered where a demand is told: of all of them scores are kept."""
 MAX_SCORES = 1 << 20
 """Scores kept, over all requests; of the request asked for longest ago they are forgotten."""
 ORDER_STEP = 0.5 / 2**32
@@ -98,6 +100,9 @@ class GpuPolicy:
         """What states cost as they are, the same for all requests; NaN: not known yet."""
         self._number: dict[State, int] = {}
         self._states: list[State] = []
+        self._amounts: Ints = np.zeros((0, FREE + 1), np.int64)
+        self._written = 0
+        """The states as rows of an array, shorter ones with zeros behind, and room for more; so many are written."""
         self._width = FREE + 1
         """Of the longest state: a device or none is one place at least."""
         self._state_of: Ints = np.zeros(0, np.int64)
@@ -108,6 +113,8 @@ class GpuPolicy:
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
+        self._labels: tuple[dict[str, int], Ints] = {}, np.zeros(0, np.int64)
+        """Of the table as it was taken over (``model_codes``)."""
         self.placed_by = name
         """Whose scorer ranks: this policy's own, or the one in its place."""
 
@@ -149,8 +156,10 @@ class GpuPolicy:
 
     def _follow(self, table: NodeTable) -> None:
         """Judge by this table's nodes as they are, and by the demand as it was told last."""
-        if table is not self._table or table.static_stamp != self._static or self._told.demand is not self._heard:
+        if table is not self._table or table.static_stamp != self._static:
             self._take_nodes(table)
+        elif self._told.demand is not self._heard:
+            self._take_demand()
 
     def _scores(self, numbers: Ints, request: GpuRequest) -> Floats:
         """float64 ``[numbers]``: of states by number; those not known yet are judged."""
@@ -197,9 +206,13 @@ class GpuPolicy:
             known[numbers] = steps(cost - self._cost[numbers])
 
     def _as_states(self, numbers: Ints) -> GpuStates:
-        states = [self._states[number] for number in numbers.tolist()]
-        padded = [state + (0,) * (self._width - len(state)) for state in states]
-        amounts = np.array(padded, np.int64).reshape(len(states), self._width)
+        states, width = self._states, self._width
+        if self._written < len(states):
+            self._amounts = _roomy(self._amounts, len(states), width)
+            fresh = [state + (0,) * (width - len(state)) for state in states[self._written :]]
+            self._amounts[self._written : len(states)] = fresh
+            self._written = len(states)
+        amounts = self._amounts[numbers]
         cpu, memory, model, devices = amounts[:, :FREE].T
         return GpuStates(cpu, memory, amounts[:, FREE:], devices, model, cpu, memory)
 
@@ -265,19 +278,30 @@ class GpuPolicy:
         return np.array(found, np.int64)
 
     def _take_nodes(self, table: NodeTable) -> None:
-        """Names and models of the table's rows, and the demand that is told; forget all scores."""
-        self._table, self._static, self._heard = table, table.static_stamp, self._told.demand
+        """Names and models of the table's rows, and the demand that is told; forget all scores and states."""
+        self._table, self._static = table, table.static_stamp
         self._order = np.array([crc32(name.encode()) * ORDER_STEP for name in table.names])
-        models, raw = model_codes(table)
+        self._labels = model_codes(table)
+        self._take_demand(anew=True)
+
+    def _take_demand(self, *, anew: bool = False) -> None:
+        """The demand that is told; forget all scores. States stay where models have the codes that they had, nodes are
+        the same (not ``anew``), and not most states are past ones: numbering thousands costs milliseconds."""
+        self._heard = self._told.demand
+        models, raw = self._labels
         # models that are told have codes where no node here is of them: what pods accept is the same on every agent
         known = list(dict.fromkeys((*_models_told(self._heard), *models)))[: MAX_MODELS - 1]
-        self._models = {name: code for code, name in enumerate(known)}
-        # rows without the label, and models beyond what a mask holds, share the code after the last
-        other = len(known)
-        self._model = np.array([*(self._models.get(name, other) for name in models), other], np.int64)[raw]
-        self._requests.clear()
+        codes = {name: code for code, name in enumerate(known)}
+        anew |= codes != self._models or len(self._states) > MOST_PAST * len(raw)
+        if anew:
+            self._models = codes
+            # rows without the label, and models beyond what a mask holds, share the code after the last
+            other = len(known)
+            self._model = np.array([*(codes.get(name, other) for name in models), other], np.int64)[raw]
+            self._requests.clear()
         self._start_over()
-        self._forget_states()
+        if anew:
+            self._forget_states()
 
     def _forget_states(self) -> None:
         """Number states anew, as rows are looked at."""
@@ -285,6 +309,7 @@ class GpuPolicy:
         self._cost = np.zeros(0)
         self._number.clear()
         self._states.clear()
+        self._written = 0
         rows = 0 if self._table is None else self._table.rows
         self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
         self._zone_states.clear()
@@ -366,6 +391,13 @@ class GpuPolicy:
 def _models_told(demand: Told | None) -> list[str]:
     """Names of the models that there are, and that pods want, by what is told."""
     return [] if demand is None else [*demand.devices, *(name for one in demand.typical for name in one.models)]
+
+
+def _roomy(amounts: Ints, states: int, width: int) -> Ints:
+    """With room for so many states of that width, and where it is made anew for some more; zeros in new places."""
+    rows = len(amounts) if len(amounts) >= states else states + states // 2
+    more = rows - len(amounts), width - amounts.shape[1]
+    return np.pad(amounts, ((0, more[0]), (0, more[1]))) if any(more) else amounts
 
 
 def _longer(values: Floats, states: int) -> Floats:

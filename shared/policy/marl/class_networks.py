@@ -126,8 +126,8 @@ def names_of(classes: ClassNetworks | None) -> dict[int, str]:
     }
 
 
-def _card_fault(classes: ClassNetworks, by_number: Mapping[int, Params]) -> str:
-    """What keeps the card's field from naming the file's networks; "": nothing does."""
+def naming_fault(classes: ClassNetworks) -> str:
+    """What keeps the label and the values from being those of nodes; "": nothing does."""
     from shared.kube.label_selectors import is_label_value, is_qualified_name
 
     if not is_qualified_name(classes.label):
@@ -137,6 +137,13 @@ def _card_fault(classes: ClassNetworks, by_number: Mapping[int, Params]) -> str:
     for value in classes.values:
         if not is_label_value(value):
             return f"value {value[:NAME_CHARS]!r} is none that a label can have; name one of {classes.label}"
+    return ""
+
+
+def _card_fault(classes: ClassNetworks, by_number: Mapping[int, Params]) -> str:
+    """What keeps the card's field from naming the file's networks; "": nothing does."""
+    if fault := naming_fault(classes):
+        return fault
     if SHARED not in by_number:
         return "the shared network is missing, which judges nodes of no class; add 'l0.w' and its other arrays"
     named, there = set(classes.values.values()), by_number.keys() - {SHARED}

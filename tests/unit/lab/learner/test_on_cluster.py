@@ -335,6 +335,27 @@ def test_classes_that_cannot_be_learned_are_refused_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("label", "value", "told"),
+    [
+        ("pool", "two words", "--per: mine.json.gz: value 'two words' is none that a label can have; name one of pool"),
+        ("pool", "a\n\x1b[31m", r"--per: mine.json.gz: value 'a\n\x1b[31m' is none that a label can have"),
+        ("a b", "x", "--per: mine.json.gz: label 'a b' is no key of a label"),
+    ],
+)
+def test_classes_whose_weights_nobody_would_load_are_refused_before_they_are_learned(
+    tmp_path: Path, label: str, value: str, told: str
+) -> None:
+    capture = make_capture(pods=150)
+    assert capture.nodes[0].metadata.labels is not None
+    capture.nodes[0].metadata.labels[label] = value
+    file = capture_file(tmp_path, capture)
+    code, said = trained("marl-dqn", "--cluster", file, "--per", label, "--out", tmp_path / "out")
+    (line,) = said.splitlines()
+    assert (code, told in line) == (2, True), line
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_that_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "cut.json.gz").write_bytes(written(make_capture())[:200])
     for name, told in (("cut.json.gz", "the file is cut"), ("gone.json.gz", "No such file"), (".", "Is a directory")):

@@ -63,7 +63,8 @@ def lost_by(
     settings: CoreSettings | None = None, measured: bool = False, pools: Sequence[str] = (),
 ) -> list[float]:  # fmt: skip
     """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``). ``measured``: of every
-    third node after every fifth pod, whatever its requests."""
+    third node after every fifth pod, whatever its requests. ``pools``: half-way each node gets the labels of the next
+    one."""
     nodes = unlike_nodes(gpus=gpus, pools=pools)
     world = MeshWorld(nodes, Agents.parse(agents), make, ref, seed=seed, settings=settings)
     judge, rng, lost = RegretJudge(world, make), Random(seed), list[float]()
@@ -71,6 +72,10 @@ def lost_by(
         world.add([pod_of(number, rng, gpus=gpus)])
         world.rest(for_s=1.0)
         lost += judge.lost()
+        if pools and number == pods // 2:
+            for node, after in zip(nodes, nodes[1:] + nodes[:1], strict=True):
+                world.change(replace(node, labels=after.labels))
+            world.rest()
         if measured and number % 5 == 4:
             world.tell(NodesMeasured(tuple(sample_of(rng, node) for node in nodes[number // 5 % 3 :: 3])))
             world.rest()

@@ -54,7 +54,7 @@ def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, a
 
 @pytest.mark.parametrize("agents", AGENTS)
 def test_so_it_is_where_classes_of_nodes_have_networks_of_their_own(agents):
-    """Each with a taste of its own; the shared one judges every third node."""
+    """Each with a taste of its own; the shared one judges every third node; half-way all nodes are labelled anew."""
     own = {number: tasting(shipped("marl-dqn"), -number) for number in (1, 2)}
     file = decode(encode(with_networks(shipped("marl-dqn"), {"a": 1, "b": 2, "gone": 1}, own)), policy="marl-dqn")
     lost = [lost_by(agents, lambda: MarlDqn(file), reference(file), seed=seed, pools=("a", "b")) for seed in (1, 2)]

@@ -109,6 +109,27 @@ def test_a_demand_that_is_told_anew_is_gone_by_at_once() -> None:
     assert policy._counts.total() == 1
 
 
+@pytest.mark.parametrize("make", [FgdPolicy, lambda: FragPolicy(some_weights()), PowerPolicy])
+def test_by_a_demand_that_is_told_anew_nodes_are_judged_as_by_who_hears_of_none_before(make, monkeypatch) -> None:
+    """Though the states of nodes keep their numbers, unless models have other codes or most states are past ones."""
+    cache, told, count, policy = ClusterCache(), ToldDemand(), DemandCount(), make()
+    for number, model in enumerate("ABA"):
+        cache.upsert_node(make_node(f"n{number}").label(**{MODEL: model}).allocatable(cpu="64").gpus(4 - number).node())
+    supply(policy, Supplies(demand=told))
+    asked = [share(500), share(250), wanting_one_of("none-here", "B"), share(2000, cpu="8"), share(125)]
+    kept = []
+    for pods, pod_class in enumerate(asked, 3):
+        count.add(pod_class, pods, DEFAULT)
+        told.demand, before = count.take_over(cache.table, DEFAULT), list(policy._states)
+        fresh = make()
+        supply(fresh, Supplies(demand=told))
+        assert decide(policy, cache, share(500)).tolist() == decide(fresh, cache, share(500)).tolist()
+        kept.append(bool(before) and policy._states[: len(before)] == before)
+        cache.table.add_usage(pods % 3, share(125), cache.table.pick_devices(pods % 3, 125))
+        monkeypatch.setattr("shared.policy.frag.policy.MOST_PAST", 0 if pods == 6 else 2)
+    assert kept == [False, True, False, True, False]
+
+
 @pytest.mark.parametrize("make", [FgdPolicy, BestFitPolicy, lambda: FragPolicy(some_weights())])
 def test_equal_nodes_are_taken_in_the_same_order_whatever_the_draws(make):
     pod_class = share()
