@@ -108,8 +108,8 @@ async def _live(
     kubeconfig: Path | None, context: str, asked: PlanRequest, output: str, picture: Path | None, *, dry_run: bool
 ) -> int:
     from services.cli.explain.offline import opened_cluster
-    from services.cli.rebalance.memory import remembered
-    from services.cli.rebalance.reading import read_live
+    from shared.runtime.kube.moves.memory import remembered
+    from shared.runtime.kube.moves.reading import read_live
 
     async with opened_cluster(kubeconfig, context) as api:
         there, raws = await read_live(api)
@@ -128,11 +128,11 @@ async def _live(
 
 async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
     """Move them. 0: every move was made, 1: some were not."""
-    from services.cli.rebalance.carry import CarryOut
-    from services.cli.rebalance.memory import remember
     from services.cli.rebalance.text import outcome_lines
     from shared.kube.convert import owner_of
     from shared.rebalance.carrying import Carrying, MoveState
+    from shared.runtime.kube.moves.carry import CarryOut
+    from shared.runtime.kube.moves.memory import remember
 
     by_uid = {raw.metadata.uid: raw for raw in raws}
     owners = {uid: "/".join(owner_of(raw.metadata)[1:]) for uid, raw in by_uid.items()}

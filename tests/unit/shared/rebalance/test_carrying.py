@@ -286,6 +286,21 @@ def test_a_pod_that_its_owner_makes_besides_is_not_taken_for_the_replacement() -
     assert not there.stopped
 
 
+def test_a_replacement_on_the_right_node_by_other_room_has_arrived_and_its_own_is_given_back() -> None:
+    """A run that was killed has left a reservation there, which the owner's next pod takes first."""
+    one = move("one")
+    there = carrying(one)
+    there.start(0.0)
+    evicted(there, one)
+    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "b", ready=True), 2.0) == []
+    due = there.due()
+    assert due is not None
+    assert there.tick(due) == [GiveBack(one)]
+    assert state_of(there, one.step) is MoveState.DONE
+    assert not there.stopped
+    assert [(past.uid, past.target) for past in there.past(due)] == [("uid-new", "b")]
+
+
 def test_a_move_that_fails_takes_those_with_it_that_win_nothing_without_it() -> None:
     first, second, other = (
         structs.replace(move(n, b), group=g) for n, b, g in (("a", 1, "x"), ("b", 2, "x"), ("c", 2, "y"))

@@ -9,8 +9,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from services.cli.rebalance.carry import CarryOut, reservation_spec
-from services.cli.rebalance.memory import CONFIG_MAPS, ConfigMapObject, remember, remembered
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.objects import ObjectMeta
 from shared.kube.reservations import RESERVATIONS, ReservationObject
@@ -19,6 +17,8 @@ from shared.kube.standing_pods import SourcedPod
 from shared.rebalance.carrying import Carrying
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
+from shared.runtime.kube.moves.carry import CarryOut, reservation_spec
+from shared.runtime.kube.moves.memory import CONFIG_MAPS, ConfigMapObject, remember, remembered
 from tests.unit.shared.rebalance.worlds import owned
 
 RAW = msgspec.convert(owned("p", "a").json, SourcedPod)

@@ -36,14 +36,17 @@ from shared.rebalance.carrying import (
     Reserve,
     ReserveRefused,
     RoomTold,
+    StopAsked,
     WatchLost,
 )
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
 from shared.runtime.kube.reservations import ReservationName, create, give_back
+from shared.runtime.process.failpoints import Failpoints
 
-LABEL = "conclave.io/rebalance"
-"""On our Reservations: the run that made them."""
+LABEL, POD_LABEL = "conclave.io/rebalance", "conclave.io/rebalance-pod"
+"""On our Reservations: the run that made them, and the uid of the pod that is to leave."""
+NOT_LEADING = "another process may lead by now"
 REQUEST_S = 10.0
 NO_KIND = "; the cluster has no Reservations: apply k8s/base/reservations-crd.yaml"
 BUSY = (409, 429, 500, 502, 503, 504)
@@ -61,7 +64,7 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
-    ``write``: the history."""
+    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others."""
 
     def __init__(
         self,
@@ -72,9 +75,12 @@ class CarryOut:
         tell: Callable[[str], None],
         write: WriteMoves,
         run: str = "",
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
-        self._write = write
+        self._write, self._leads = write, leads
+        self._failpoints = Failpoints.from_environment()
+        self._batch = 0
         self._writing = asyncio.Lock()
         self._written: dict[str, str] = {}
         """The steps that are written down, and who came for each."""
@@ -110,6 +116,10 @@ class CarryOut:
             expected = self._carrying.expected()
             await self._clean([where for where in sorted(self._open) if self._of[where] not in expected])
 
+    def stop(self, why: str) -> None:
+        """Begin nothing more; ``run`` returns once what is on its way is known."""
+        self._events.put_nowait(StopAsked(why))
+
     async def _ended(self) -> None:
         """What is told already is heard, evictions on their way are waited for, and what became of them is written."""
         while not self._events.empty():
@@ -138,6 +148,9 @@ class CarryOut:
         for one in instructions:
             match one:
                 case Reserve(move):
+                    if move.batch > self._batch:
+                        self._batch = move.batch
+                        self._failpoints.reach("before_move_batch")
                     self._steps += 1
                     where = move.namespace, f"rebalance-{self.run_name}-{self._steps}"
                     self._of[where] = move.step
@@ -161,9 +174,14 @@ class CarryOut:
         patience = self._carrying.patience
         spec = reservation_spec(self._raws[move.uid], move, patience.time_to_live_s)
         where = ReservationName(namespace, name)
+        if not self._leads():
+            self._open.discard((namespace, name))
+            self._events.put_nowait(ReserveRefused(move.step, NOT_LEADING))
+            return
         try:
             async with asyncio.timeout(REQUEST_S):
-                await create(self._api, where, spec, labels={LABEL: self.run_name})
+                await create(self._api, where, spec, labels={LABEL: self.run_name, POD_LABEL: move.uid})
+            self._failpoints.reach("after_move_reserve")
         except KubeRejected as error:
             self._open.discard((namespace, name))
             hint = NO_KIND if error.status == 404 else ""
@@ -187,10 +205,15 @@ class CarryOut:
             why = f"the move cannot be written down: {str(error)[:200] or 'no answer'}"
             self._events.put_nowait(EvictionAnswered(move.step, why, later=True))
             return
+        if not self._leads():
+            self._events.put_nowait(EvictionAnswered(move.step, NOT_LEADING))
+            return
+        self._failpoints.reach("before_move_evict")
         try:
             async with asyncio.timeout(REQUEST_S):
                 await self._api.evict(namespace=move.namespace, name=name, uid=uid)
             answer = EvictionAnswered(move.step)
+            self._failpoints.reach("after_move_evict")
         except KubeRejected as error:
             if error.status == 404:
                 answer = EvictionAnswered(move.step)  # it has left already
@@ -273,6 +296,8 @@ class CarryOut:
         if terms.phase.over:
             self._open.discard(where)
         message = pod.invalid or terms.message or terms.reason
+        if terms.phase.value == "Succeeded":
+            self._failpoints.reach("after_move_taken")
         taken = terms.taken_by[0] if terms.taken_by else ""
         self._events.put_nowait(RoomTold(step, terms.phase.value, pod.node_name, message, taken))
 
