@@ -44,11 +44,20 @@ def planned(there: ClusterSituation, goal: GoalName, caps: Caps = FREE) -> tuple
 
 def moved(there: Decaying, found: MovePlan) -> ClusterSituation:
     """The cluster with the moves made."""
-    for move in found.moves:
-        pod = there.state.index.get(move.uid)
-        assert pod is not None
-        there.state.forget(move.uid)
-        there.state.observe(replace(pod, node_name=move.target, devices=()))
+    state = there.state
+    for batch in found.batches:
+        pods = [(move, state.index.get(move.uid)) for move in batch]
+        rooms = {}
+        for move, pod in pods:  # rooms are reserved while nobody has left
+            assert pod is not None
+            state.observe(replace(pod, uid=f"{move.uid}+", node_name=move.target, devices=()))
+            rooms[move.uid] = state.cache.accounts[f"{move.uid}+"].devices
+        for move, _ in pods:
+            state.forget(f"{move.uid}+")
+            state.forget(move.uid)
+        for move, pod in pods:
+            assert pod is not None
+            state.observe(replace(pod, node_name=move.target, devices=rooms[move.uid]))
     assert not list(there.state.validate())
     return there.situation()
 

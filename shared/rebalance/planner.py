@@ -32,6 +32,9 @@ from shared.rebalance.watts import drawn_power
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
 
+MOST_SETTLED = 8
+"""Searches from what comes of a plan as it is carried out."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSituation:
@@ -83,6 +86,8 @@ def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     try:
         found = _searched(there, asked, trial, standing, movable, counted, closed)
         ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+        if asked.goal is GoalName.FRAGMENTATION:
+            ordered = _settled(there, asked, trial, standing, movable, counted, closed, found, ordered)
     finally:
         trial.undo(0)
     names, moves = trial.table.names, list[Move]()
@@ -139,6 +144,46 @@ def in_order(
                 other = f"{without[wish.group]} is left out, and without it nothing is won"
                 left.append((wish, uids.get(wish.resident.uid, other)))
         wishes = [wish for wish in wishes if wish.group not in without]
+
+
+def _settled(
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
+    standing: Sequence[Resident],
+    movable: Sequence[Resident],
+    counted: CountedMoves,
+    closed: Mapping[str, frozenset[str]],
+    found: _Searched,
+    ordered: OrderedMoves,
+) -> OrderedMoves:
+    """The search goes on from what comes of the moves as they are carried out, until it finds none there: a share of a
+    GPU gets its device as its room is reserved, beside whoever has not left by then, and not as the search assumed."""
+    first = {one.uid: trial.row(one.uid) for one in standing}
+    for wish in found.wishes:
+        first[wish.resident.uid] = wish.source
+    budgets = CoveringBudgets(there.state.budgets)
+    for _ in range(MOST_SETTLED):
+        measure, _ = _measure(there, asked.goal, trial, standing)
+        found.after = measure.value()
+        if ordered.left:
+            break
+        least = measure.least_gain if asked.caps.min_gain is None else asked.caps.min_gain
+        search = SingleMoves(trial, measure, movable, counted, closed, least)
+        search.run()
+        if not search.wishes:
+            break
+        wishes = {wish.resident.uid: wish for wish in found.wishes}
+        for uid, more in search.wishes.items():
+            if more.target == first[uid]:
+                wishes.pop(uid, None)
+                counted.count(more.resident, trial.table.names[more.target], -1)
+            else:
+                gain = more.gain + (wishes[uid].gain if uid in wishes else 0.0)
+                wishes[uid] = Wish(more.resident, first[uid], more.target, gain)
+        found.wishes = list(wishes.values())
+        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+    return ordered
 
 
 def _searched(

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -142,7 +143,10 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod],
     async def write(moves: Sequence[PastMove]) -> None:
         await remember(api, moves, run, per_hour)
 
-    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True), write, run)
+    waiting = {f"{raw.metadata.namespace}/{raw.metadata.name}": raw for raw in raws if not raw.spec.node_name}
+    unit = [(waiting[key], node) for key, node in sorted(found.unblocked.items()) if key in waiting]
+    told = partial(click.echo, err=True)
+    out = CarryOut(api, carrying, by_uid, time.monotonic, told, write, run, unit=unit)
     try:
         await until_signal(out.run())
     finally:  # interrupted too

@@ -64,7 +64,8 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
-    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others."""
+    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others; ``unit``: pods for
+    which room is made, and on which node: what is freed there is kept for them until the end."""
 
     def __init__(
         self,
@@ -76,9 +77,11 @@ class CarryOut:
         write: WriteMoves,
         run: str = "",
         leads: Callable[[], bool] = lambda: True,
+        unit: Sequence[tuple[SourcedPod, str]] = (),
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
-        self._write, self._leads = write, leads
+        self._write, self._leads, self._unit = write, leads, unit
+        self._unit_rooms: list[tuple[str, str]] = []
         self._failpoints = Failpoints.from_environment()
         self._batch = 0
         self._writing = asyncio.Lock()
@@ -104,6 +107,7 @@ class CarryOut:
                     group.create_task(self._follow(PODS, self._pod)),
                 ]
                 try:
+                    await asyncio.gather(*(self._keep(number, *one) for number, one in enumerate(self._unit)))
                     self._do(self._carrying.start(self._clock()))
                     await self._turns()
                 finally:
@@ -114,7 +118,8 @@ class CarryOut:
             for task in self._tasks:
                 task.cancel()
             expected = self._carrying.expected()
-            await self._clean([where for where in sorted(self._open) if self._of[where] not in expected])
+            rest = [where for where in sorted(self._open) if self._of[where] not in expected]
+            await self._clean([*rest, *self._unit_rooms])
 
     def stop(self, why: str) -> None:
         """Begin nothing more; ``run`` returns once what is on its way is known."""
@@ -188,6 +193,18 @@ class CarryOut:
             self._events.put_nowait(ReserveRefused(move.step, f"{str(error)[:200]}{hint}"))
         except (KubeError, TimeoutError):
             pass  # the watch shows it, or its time passes
+
+    async def _keep(self, number: int, raw: SourcedPod, node: str) -> None:
+        """Ask for room for a pod of the unit: it is kept as soon as it is free there. Without it others may come first,
+        which is told."""
+        where = raw.metadata.namespace or "", f"rebalance-{self.run_name}-unit-{number}"
+        spec = room_spec(raw, node, self._carrying.patience.time_to_live_s)
+        self._unit_rooms.append(where)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await create(self._api, ReservationName(*where), spec, labels={LABEL: self.run_name})
+        except (KubeError, TimeoutError) as error:
+            self._tell(f"note     no room is kept for {raw.metadata.name} on {node}: {str(error)[:200] or 'no answer'}")
 
     async def _write_down(self, *, again: bool = False) -> None:
         """The moves as they are now, unless that is written. Raises ``KubeError``, ``ConfigError``."""
@@ -332,14 +349,20 @@ def is_ready(pod: KubePod) -> bool:
 def reservation_spec(raw: SourcedPod, move: Move, time_to_live_s: int) -> dict[str, Any]:
     """What is asked for: room for a pod as its owner makes it, on the target, for one of that owner's pods."""
     _, kind, name = owner_of(raw.metadata)
+    found = room_spec(raw, move.target, time_to_live_s)
+    return found | {"owners": [{"controller": {"kind": kind, "name": name}}]}
+
+
+def room_spec(raw: SourcedPod, node: str, time_to_live_s: int) -> dict[str, Any]:
+    """Room of the pod's shape on a node, for the pod itself."""
     spec = msgspec.to_builtins(raw.spec)
     for field in ("nodeName", "schedulingGates", "priority"):
         spec.pop(field, None)
     meta = {"labels": raw.metadata.labels or {}}
     return {
         "template": {"metadata": meta, "spec": spec},
-        "owners": [{"controller": {"kind": kind, "name": name}}],
-        "nodes": {"names": [move.target]},
+        "owners": [{"pod": raw.metadata.name}],
+        "nodes": {"names": [node]},
         "priority": min(max(raw.spec.priority or 0, LEAST_PRIORITY), MOST_PRIORITY),
         "allocateOnce": True,
         "ttlSeconds": time_to_live_s,
