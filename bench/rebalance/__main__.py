@@ -3,16 +3,22 @@
     .venv/bin/python -m bench.rebalance --scene nodes [--seeds 50]
     .venv/bin/python -m bench.rebalance --scene openb --trace-dir DIR [--seeds 5] [--share 0.8] [--max-moves 300]
     .venv/bin/python -m bench.rebalance --scene size [--nodes 5000] [--pods 50000]
+    .venv/bin/python -m bench.rebalance --scene consolidation [--nodes 500]
+    .venv/bin/python -m bench.rebalance --scene unblock
 
 ``nodes``: states of 20 nodes; nodes that ``empty-nodes`` frees, of those that the exact programme (MILP, HiGHS) frees.
 ``openb``: its GPU nodes filled to a share by kube-scheduler's least requested, then 10,000 random departures, each
 followed by arrivals; by how much FGD's fragment falls, of what a linear programme allows; a second run on the result.
-``size``: CPU seconds of a plan of each goal. Same seeds, same states; only CPU depends on the machine.
+``size``: CPU seconds of a plan of each goal. ``consolidation``: KAI's scene (500 nodes of 8 GPUs, a single-GPU pod on
+each; 41 gangs of 10 members of a whole node come one after the other), planned. ``unblock``: a gang of 8 that fits
+nowhere, from the command to the last member bound, on a mesh of processes. Same seeds, same states; only times depend
+on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +28,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench.rebalance.states import SHAPES, SIZES, Decaying, large_state, openb_state, plain_state
+from bench.rebalance.units import GPUS, MEMBERS, UNITS, consolidation, unblock
 from lab.bounds.moves_bound import fewest_nodes, least_fragment
 from lab.suites.openb import NODE_LIST
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
@@ -133,8 +140,22 @@ def size_scene(options: argparse.Namespace) -> None:
         )  # fmt: skip
 
 
+def consolidation_scene(options: argparse.Namespace) -> None:
+    """KAI's scene, planned unit by unit."""
+    found, moves, cpu = consolidation(options.nodes)
+    short = "all have room" if found is not None and not found.after else f"stopped: {found and found.stopped}"
+    print(f"{options.nodes} nodes of {GPUS} GPUs, {UNITS} gangs of {MEMBERS}: {moves} moves, {short}; {cpu:.1f} s CPU")
+
+
+def unblock_scene(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """A gang of 8 on a running mesh."""
+    took, told = asyncio.run(unblock())
+    print(f"gang of 8 bound {took:.1f} s after the command began ({told})")
+
+
 SCENES: dict[str, Callable[[argparse.Namespace], None]] = {
-    "nodes": nodes_scene, "openb": openb_scene, "size": size_scene,
+    "nodes": nodes_scene, "openb": openb_scene, "size": size_scene, "consolidation": consolidation_scene,
+    "unblock": unblock_scene,
 }  # fmt: skip
 
 
@@ -148,12 +169,14 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.8)
     parser.add_argument("--departures", type=int, default=10_000)
     parser.add_argument("--max-moves", type=int, default=300)
-    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--nodes", type=int)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--trace-dir", type=Path)
     options = parser.parse_args()
     if options.scene == "openb" and options.trace_dir is None:
         parser.error("--trace-dir: --scene openb needs the folder with the openb trace")
+    if options.nodes is None:
+        options.nodes = 500 if options.scene == "consolidation" else 5000
     SCENES[options.scene](options)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.model.pod import Pod
+from shared.model.pod_group import group_title
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.rebalance.emptying import Emptying
 from shared.rebalance.goals.fragmentation import Fragments
@@ -269,13 +270,17 @@ def _unblocked(
     counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
 ) -> _Searched:
-    members = [pod for pod in there.waiting if asked.unit in (pod.key, pod.group)]
+    groups = sorted({pod.group for pod in there.waiting if asked.unit in (pod.group, group_title(pod.group))})
+    if len(groups) > 1:
+        raise ConfigError(f"unblock: {asked.unit} is the name of several groups; give one of {', '.join(groups)}")
+    key = groups[0] if groups else ""
+    members = [pod for pod in there.waiting if (pod.group == key if key else pod.key == asked.unit)]
     if not members:
         raise ConfigError(
             f"unblock: no pod waits that is {asked.unit}, or a member of that group; see 'conclave pending'"
         )
-    group = there.state.pod_groups.get(asked.unit)
-    standing = len(there.state.members.get(asked.unit, ()))
+    group = there.state.pod_groups.get(key)
+    standing = len(there.state.members.get(key, ()))
     needed = max(1, min(len(members), group.min_count - standing)) if group is not None else len(members)
     unblocking = Unblocking(trial, movable, [pending_again(pod) for pod in members], needed, counted, closed)
     stopped = unblocking.run()

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from shared.errors import ConfigError
 from shared.rebalance.history import MoveHistory, PastMove
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName
@@ -78,6 +79,17 @@ def test_room_for_a_pod_that_fits_nowhere_is_made_by_the_fewest_moves() -> None:
     assert len(found.moves) == 1
     assert found.unblocked == {"default/big": found.moves[0].source}
     assert (found.before, found.after) == (1.0, 0.0)
+
+
+def test_a_gang_is_named_as_people_name_it() -> None:
+    nodes = [make_node(name).allocatable(cpu="8") for name in "abc"]
+    gang = [make_pod("g-0").cpu("8")]
+    gang[0].json["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    there = world(nodes, [owned(f"{name}-1", name, "3") for name in "abc"], waiting=gang)
+    for unit in ("default/g", "podgroup:default/g"):
+        assert planned(there, GoalName.UNBLOCK, unit=unit).unblocked.keys() == {"default/g-0"}
+    with pytest.raises(ConfigError, match="no pod waits that is default/other"):
+        planned(there, GoalName.UNBLOCK, unit="default/other")
 
 
 def test_who_has_no_room_whoever_moves_disturbs_nobody() -> None:
