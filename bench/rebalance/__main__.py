@@ -2,6 +2,7 @@
 
     .venv/bin/python -m bench.rebalance --scene nodes [--seeds 50]
     .venv/bin/python -m bench.rebalance --scene openb --trace-dir DIR [--seeds 5] [--share 0.8] [--max-moves 300]
+        [--anew]
     .venv/bin/python -m bench.rebalance --scene size [--nodes 5000] [--pods 50000]
     .venv/bin/python -m bench.rebalance --scene consolidation [--nodes 500]
     .venv/bin/python -m bench.rebalance --scene unblock
@@ -34,9 +35,12 @@ from lab.suites.openb import NODE_LIST
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.model.resources import CPU, MEMORY, PODS
 from shared.policy.frag.fragmentation import typical_demand
+from shared.rebalance.goals.fragmentation import Fragments
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName, MovePlan
 from shared.rebalance.planner import ClusterSituation, PlanRequest, plan
+from shared.rebalance.residents import Resident
+from shared.rebalance.trial import ClusterTrial
 
 GIB = 1 << 30
 FREE = Caps(moves=0, at_once=0, workload_part=1.0)
@@ -98,6 +102,31 @@ def nodes_scene(options: argparse.Namespace) -> None:
     print(f"{told('moves', moves)}; optimum proven on {proven}; a second run: {second} moves")
 
 
+def anew(there: ClusterSituation) -> float:
+    """What is in fragments where all pods are taken off and placed anew, the largest first, each where the least more
+    is in fragments: an arrangement that there is, however many moves lie between."""
+    trial = ClusterTrial(there.state)
+    for one in there.residents:
+        trial.take(one.uid)
+    measure = Fragments(trial, [one.pod for one in there.residents])
+
+    def size(one: Resident) -> tuple[int, int]:
+        request = measure.request(one.pod.pod_class)
+        return -request.gpu, -request.cpu
+
+    for one in sorted(there.residents, key=size):
+        rows = np.flatnonzero(trial.feasibility.of(one.replacement.pod_class).mask)
+        if not len(rows):
+            trial.undo(0)
+            return float("nan")
+        row = int(rows[int(measure.coming(one, rows).argmin())])
+        trial.put(one.replacement, row)
+        measure.moved(one, np.array([row]))
+    found = measure.value()
+    trial.undo(0)
+    return found
+
+
 def openb_scene(options: argparse.Namespace) -> None:
     """``fragmentation`` beside the bound."""
     nodes = parse_gpu_nodes((options.trace_dir / NODE_LIST).read_text(), NODE_LIST)
@@ -115,6 +144,8 @@ def openb_scene(options: argparse.Namespace) -> None:
         parts.append(100 * (found.before - found.after) / (found.before - bound))
         counts.append(float(len(found.moves)))
         seconds.append(cpu)
+        if options.anew:
+            print(f"seed {seed}: all pods placed anew: {anew(there.situation()):.1f} GPUs", flush=True)
         whole, _ = planned(there.situation(), GoalName.FRAGMENTATION)
         ends.append(100 * (1 - whole.after / whole.before))
         all_moves.append(float(len(whole.moves)))
@@ -171,6 +202,7 @@ def main() -> None:
     parser.add_argument("--max-moves", type=int, default=300)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--pods", type=int, default=50_000)
+    parser.add_argument("--anew", action="store_true", help="of openb: also place all pods anew")
     parser.add_argument("--trace-dir", type=Path)
     options = parser.parse_args()
     if options.scene == "openb" and options.trace_dir is None:

@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.manifests.rbac_rules import grants, mismatches
+from tests.manifests.rendering import NAMESPACE
 from tests.patience import PATIENCE_S
 from tests.process.fork_server import CLI, fork_server
 from tests.process.mesh import ROOT, Mesh
+from tests.process.test_rbac_of_a_run import OPEN, account_kubeconfig, asked_in
 from tests.process.test_rebalance import RESERVATIONS, WEB, add_nodes, listed
+from tests.scenarios.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -24,6 +29,12 @@ SECRET = "a-token-for-this-test"
 POINTS = ("before_move_batch", "after_move_reserve", "before_move_evict", "after_move_evict", "after_move_taken")
 REPLICAS = 12
 CONFIG = "/api/v1/namespaces/kube-system/configmaps/conclave-rebalance"
+RBAC = ROOT / "k8s/components/rebalancer/rbac.yaml"
+PLACES = {
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+}
 
 
 class Watcher:
@@ -71,6 +82,18 @@ class Watcher:
         ]
 
 
+async def with_its_role(mesh: Mesh) -> tuple[Path, dict[str, set[str]]]:
+    """(a kubeconfig of the rebalancer's service account, what that may do)."""
+    await mesh.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    documents = list(yaml.safe_load_all(RBAC.read_text()))
+    for document in documents:
+        for subject in document.get("subjects", ()):
+            subject["namespace"] = NAMESPACE
+        await mesh.create(PLACES[document["kind"]], document)
+    rules = {rule.partition(" [")[0] for rule in grants(documents)["conclave-rebalancer"]}
+    return await account_kubeconfig(World(mesh), "rebalancer"), {"conclave-rebalancer": rules}
+
+
 async def killed_command(mesh: Mesh, point: str) -> None:
     arguments = ["rebalance", "--kubeconfig", str(mesh.kubeconfig), "--goal", "empty-nodes", "--at-once", "1"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "CONCLAVE_FAILPOINT": f"{point}=kill"}
@@ -90,8 +113,10 @@ async def test_killed_at_each_step_nobody_is_lost_and_nothing_stays_kept_or_mark
         "rebalancer": ["--every-s", "0.3", "--at-once", "1", "--min-pod-age-s", "0", "--max-per-node", "0",
                        "--max-per-workload", "0", "--max-moves", "20", "--max-per-hour", "0"],
     }  # fmt: skip
+    requests = tmp_path / "requests.jsonl"
     async with Mesh(
-        tmp_path, coordinators=1, agents=0, binders=1, flags=flags, twin_flags=["--simulate"],
+        tmp_path, coordinators=1, agents=0, binders=1, flags=flags,
+        twin_flags=["--simulate", "--kubeconfig-scheme", "https", "--requests", str(requests)],
         kinds=[ROOT / "k8s/base/reservations-crd.yaml"],
     ) as mesh:  # fmt: skip
         watcher = Watcher(mesh)
@@ -113,6 +138,10 @@ async def test_killed_at_each_step_nobody_is_lost_and_nothing_stays_kept_or_mark
                 await expire(mesh, name)
             await watcher.until(free, "free of what the command reserved, once its time is over")
 
+        async with mesh.session.delete(mesh.api_url + CONFIG) as answer:  # so that the rebalancer makes one
+            assert answer.status == 200, await answer.text()
+        account, granted = await with_its_role(mesh)
+        flags["rebalancer"] += ["--kubeconfig", str(account)]
         await watcher.rest("PUT", "/v1/rebalance/policy", {"name": "empty-nodes"})
         early = await watcher.rest("POST", "/v1/rebalance/policy/promote", {})
         assert early["code"] == "too_few_windows", early
@@ -142,6 +171,8 @@ async def test_killed_at_each_step_nobody_is_lost_and_nothing_stays_kept_or_mark
             return any(one["made"] for one in board["rounds"])
 
         await watcher.until(told, "told what the round has made")
+    asked = {name: found for name, found in asked_in(requests).items() if name in granted}
+    assert mismatches(asked, granted, everybody=OPEN) == []
 
 
 async def expire(mesh: Mesh, name: str) -> None:

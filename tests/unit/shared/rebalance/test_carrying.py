@@ -352,6 +352,22 @@ def test_a_node_that_dies_with_a_move_under_way_stops_the_whole() -> None:
     assert there.over
 
 
+def test_descheduler_beside_takes_a_pod_first_and_its_room_waits_or_the_move_is_off() -> None:
+    early, late = move("early"), move("late")
+    there = carrying(early, late)
+    there.start(0.0)
+    gone = [PodWatched(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=True) for one in (early, late)]
+    assert there.tell(gone[0], 1.0) == [GiveBack(early)], "nobody comes to that room: it may be anybody's replacement"
+    assert "it left before room was reserved" in why_of(there, early.step)
+    there.tell(RoomTold(late.step, "Available", "b"), 2.0)
+    there.tell(EvictionAnswered(late.step, "busy", later=True), 2.5)
+    assert there.tell(gone[1], 3.0) == []
+    there.tell(came("new", late, ready=True), 4.0)
+    there.tell(RoomTold(late.step, "Succeeded", "b"), 4.0)
+    assert state_of(there, late.step) is MoveState.DONE
+    assert [past.uid for past in there.past(5.0)] == ["uid-new"], "who left by itself counts as moved too"
+
+
 def test_many_failures_end_what_was_planned_for_another_cluster() -> None:
     moves = [move(f"p{i}", i + 1) for i in range(6)]
     there = carrying(*moves)
