@@ -36,6 +36,7 @@ from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.model.resources import CPU, MEMORY, PODS
 from shared.policy.frag.fragmentation import typical_demand
 from shared.rebalance.goals.fragmentation import Fragments
+from shared.rebalance.history import MoveHistory, PastMove
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName, MovePlan
 from shared.rebalance.planner import ClusterSituation, PlanRequest, plan
@@ -133,6 +134,7 @@ def openb_scene(options: argparse.Namespace) -> None:
     name = "openb_pod_list_default.csv"
     pods = parse_gpu_pods((options.trace_dir / name).read_text(), name, nodes)
     falls, parts, counts, seconds, left, ends, all_moves = [], [], [], [], [], [], []
+    remembers: list[float] = []
     for seed in range(42, 42 + options.seeds):
         there = openb_state(nodes, pods, seed, options.share, options.departures)
         standing = Counter(there.of.values())
@@ -149,7 +151,11 @@ def openb_scene(options: argparse.Namespace) -> None:
         whole, _ = planned(there.situation(), GoalName.FRAGMENTATION)
         ends.append(100 * (1 - whole.after / whole.before))
         all_moves.append(float(len(whole.moves)))
-        left.append(float(len(planned(moved(there, whole), GoalName.FRAGMENTATION)[0].moves)))
+        again = moved(there, whole)
+        left.append(float(len(planned(again, GoalName.FRAGMENTATION)[0].moves)))
+        past = tuple(PastMove(move.workload, move.source, move.target, 0.0, move.uid) for move in whole.moves)
+        request = PlanRequest(GoalName.FRAGMENTATION, caps=FREE, history=MoveHistory(past))
+        remembers.append(float(len(plan(again, request, 60.0).moves)))
         print(
             f"seed {seed}: {len(there.of)} pods, {found.before:.1f} -> {found.after:.1f} GPUs, {len(found.moves)} moves"
             f" (bound {bound:.1f}); without a cap {whole.after:.1f} in {len(whole.moves)}", flush=True,
@@ -157,6 +163,7 @@ def openb_scene(options: argparse.Namespace) -> None:
     print(f"openb, {100 * options.share:g} % of GPUs, {options.departures} departures, seeds 42-{41 + options.seeds}")
     print(f"{told('falls by', falls)} % within {options.max_moves} moves, {told('', parts)} % of what the bound allows")
     print(f"without a cap {told('', ends)} % in {told('', all_moves)} moves; a second run: {told('moves', left)}")
+    print(f"a second run that knows who was moved, as on a cluster: {told('moves', remembers)}")
     print(told("CPU s", seconds))
 
 

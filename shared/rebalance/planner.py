@@ -33,8 +33,9 @@ from shared.rebalance.watts import drawn_power
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
 
-MOST_SETTLED = 8
-"""Searches from what comes of a plan as it is carried out."""
+MOST_SETTLED, MOST_MERGED = 8, 3
+"""Searches from what comes of a plan as it is carried out, and after how many what is found changes the plan no more
+but is appended: another order gives shares other devices, and that may go round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +165,26 @@ def _settled(
     for wish in found.wishes:
         first[wish.resident.uid] = wish.source
     budgets = CoveringBudgets(there.state.budgets)
-    for _ in range(MOST_SETTLED):
+    for number in range(MOST_SETTLED):
         measure, _ = _measure(there, asked.goal, trial, standing)
-        found.after = measure.value()
+        found.after, start = measure.value(), trial.mark
         if ordered.left:
             break
         least = measure.least_gain if asked.caps.min_gain is None else asked.caps.min_gain
-        search = SingleMoves(trial, measure, movable, counted, closed, least)
+        appends = number >= MOST_MERGED
+        moved = {wish.resident.uid for wish in found.wishes} if appends else set()
+        others = [one for one in movable if one.uid not in moved]
+        search = SingleMoves(trial, measure, others, counted, closed, least)
         search.run()
         if not search.wishes:
             break
+        if appends:
+            trial.undo(start)
+            found.wishes = [*found.wishes, *search.wishes.values()]
+            appended = MoveOrdering(trial, budgets, asked.caps, standing).run(list(search.wishes.values()))
+            ordered.batches.extend(appended.batches)
+            ordered.left.extend(appended.left)
+            continue
         wishes = {wish.resident.uid: wish for wish in found.wishes}
         for uid, more in search.wishes.items():
             if more.target == first[uid]:
@@ -184,6 +195,8 @@ def _settled(
                 wishes[uid] = Wish(more.resident, first[uid], more.target, gain)
         found.wishes = list(wishes.values())
         ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+    else:
+        found.after = _measure(there, asked.goal, trial, standing)[0].value()
     return ordered
 
 
