@@ -1,4 +1,4 @@
-# One target per service: agent, coordinator, binder, sensor, autoscaler, jobs, twin, cli, etcd, learner. `make images` builds all.
+# One target per service: agent, coordinator, binder, sensor, autoscaler, jobs, rebalancer, twin, cli, etcd, learner. `make images` builds all.
 #   docker build --target agent --build-arg BASE=python:3.11-slim-bookworm -t conclave-agent:0.1.0 .
 # The base is an argument: any Debian or Ubuntu with Python 3.11 or later as python3, and its venv module. Wheels are
 # fetched and checked outside (`make wheels`), so that building an image needs no network. Each image installs what its
@@ -73,6 +73,15 @@ FROM runtime AS jobs
 COPY --from=build-jobs /opt/conclave /opt/conclave
 HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "jobs", "--help"]
+
+FROM wheels AS build-rebalancer
+RUN /images/install.sh packages rebalancer
+COPY dist/conclave /conclave
+RUN /images/install.sh service rebalancer
+FROM runtime AS rebalancer
+COPY --from=build-rebalancer /opt/conclave /opt/conclave
+HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
+CMD ["conclave", "run", "rebalancer", "--help"]
 
 FROM wheels AS build-twin
 RUN /images/install.sh packages twin

@@ -124,7 +124,7 @@ evaluate-all: .venv/.installed
 # Images are built from wheels, so that the build itself needs no network. One image per service; torch for the learner.
 BASE ?= python:3.11-slim-bookworm
 TAG ?= 0.1.0
-IMAGES ?= agent coordinator binder sensor autoscaler jobs twin cli etcd learner
+IMAGES ?= agent coordinator binder sensor autoscaler jobs rebalancer twin cli etcd learner
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # What is fetched, again only when a lock changes; our own wheels every time, one per house.
 dist/.fetched/%: images/%.lock | .venv/.installed
@@ -148,7 +148,7 @@ images: wheels
 lock:
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --generate-hashes -o requirements.lock
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --extra dev --generate-hashes -o requirements-dev.lock
-	@for image in agent coordinator binder sensor autoscaler jobs twin cli etcd learner; do \
+	@for image in agent coordinator binder sensor autoscaler jobs rebalancer twin cli etcd learner; do \
 		$(BIN)/uv pip compile --quiet --no-header images/$$image.in -c requirements.lock --allow-unsafe \
 			--generate-hashes -o images/$$image.lock || exit $$?; done
 

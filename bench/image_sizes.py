@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd")
+IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "rebalancer", "twin", "cli", "etcd")
 OURS = {
     "etcd": (), "twin": ("conclave", "conclave_twin"), "cli": ("conclave", "conclave_twin", "conclave_lab"),
     "learner": ("conclave", "conclave_twin", "conclave_lab"),

@@ -113,6 +113,7 @@ def settings() -> str:
     from services.coordinator.settings import CoordinatorSettings
     from services.extender.settings import ExtenderSettings
     from services.jobs.settings import JobsSettings
+    from services.rebalancer.settings import RebalancerSettings
     from services.sensor.settings import SensorSettings
     from shared.runtime.process.process import ProcessSettings
 
@@ -123,6 +124,7 @@ def settings() -> str:
         "learner": LearnerSettings,
         "jobs": JobsSettings,
         "autoscaler": AutoscalerSettings,
+        "rebalancer": RebalancerSettings,
     }
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
@@ -246,6 +248,7 @@ def registries() -> dict[str, list[Any]]:
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
     from services.jobs.admin import JobsAdmin
+    from services.rebalancer.admin import RebalancerAdmin
     from shared.adapters.kube.signs import WatchSigns
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
@@ -254,7 +257,8 @@ def registries() -> dict[str, list[Any]]:
     from shared.runtime.process.etcd_upkeep import EtcdUpkeep
     from shared.runtime.process.runtime import register_watches
 
-    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler")}
+    services = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "rebalancer")
+    made = {name: Metrics(name) for name in services}
     CoordinatorAdmin("c").register(made["coordinator"])
     SchedulerMetrics(made["coordinator"], profile="conclave", core=lambda: None)
     core = AgentCore(make_policy("kube-default"), np.random.default_rng(0))
@@ -266,8 +270,9 @@ def registries() -> dict[str, list[Any]]:
     BinderAdmin("b", "0").register(made["binder"])
     JobsAdmin("j").register(made["jobs"])
     ScalerAdmin("s").register(made["autoscaler"])
+    RebalancerAdmin("r").register(made["rebalancer"])
     unused: Any = None
-    for name in ("coordinator", "binder", "jobs", "autoscaler"):
+    for name in ("coordinator", "binder", "jobs", "autoscaler", "rebalancer"):
         register_watches(made[name], WatchSigns(), lambda: 0.0)
         EtcdUpkeep(unused).register(made[name])
     for name in ("coordinator", "binder"):

@@ -145,7 +145,13 @@ class WatchLost(Struct, frozen=True):
     why: str
 
 
-CarryingEvent = RoomTold | ReserveRefused | EvictionAnswered | PodWatched | WatchLost
+class StopAsked(Struct, frozen=True):
+    """Nothing more is to be begun."""
+
+    why: str
+
+
+CarryingEvent = RoomTold | ReserveRefused | EvictionAnswered | PodWatched | WatchLost | StopAsked
 
 
 @dataclass(slots=True)
@@ -248,7 +254,7 @@ class Carrying:
                 self._answered(event)
             case PodWatched():
                 self._seen(event)
-            case WatchLost(why):
+            case WatchLost(why) | StopAsked(why):
                 return self.stop(why)
         return self._settled()
 
@@ -470,11 +476,19 @@ class Carrying:
         if event.took or not event.owner:
             return
         owner = event.namespace, event.owner
-        for one in self._active.values():
-            if one.state is MoveState.LEAVING and one.owner == owner and not one.elsewhere and not one.replacement[0]:
-                one.elsewhere = f"its replacement {event.name} was bound to {event.node}, not to {one.room.target}"
+        waiting = [
+            one
+            for one in self._active.values()
+            if one.state is MoveState.LEAVING and one.owner == owner and not one.elsewhere and not one.replacement[0]
+        ]
+        for one in waiting:
+            if event.node == one.room.target:  # by room that somebody else has kept, or that was free
+                one.replacement, one.ready = (event.uid, event.name), event.ready
                 one.deadline = min(one.deadline, self._now + self.patience.elsewhere_s)
                 return
+        for one in waiting[:1]:
+            one.elsewhere = f"its replacement {event.name} was bound to {event.node}, not to {one.room.target}"
+            one.deadline = min(one.deadline, self._now + self.patience.elsewhere_s)
 
     def _came(self, one: Underway, event: PodWatched) -> None:
         """Its replacement, as it is now."""
@@ -482,6 +496,8 @@ class Carrying:
             if one.state is MoveState.ARRIVED:
                 self._fail(one, f"its replacement {event.name} left again before it was Ready", reserved=False)
                 self._halt(f"{one.move.key}: {one.why}")
+            else:
+                one.replacement = "", ""
             return
         one.ready = one.ready or event.ready
         if one.ready and one.state is MoveState.ARRIVED:
@@ -504,6 +520,10 @@ class Carrying:
             name = one.replacement[1] or "its replacement"
             self._fail(one, f"{name} has come, and is not Ready within {self.patience.ready_s:g} s", reserved=False)
             self._halt(f"{one.move.key}: {one.why}")
+        elif one.replacement[0]:  # it stands where it was meant to, without its room
+            one.given_back = True
+            self._out.append(GiveBack(one.room))
+            self._arrived(one)
         else:
             why = one.elsewhere or f"no replacement came {after}: is its owner scaled down, paused or over a quota?"
             self._fail(one, why)

@@ -66,6 +66,8 @@ class MoveOrdering:
         """Who must not leave whom, by uid, as the last batch was looked at."""
         self._gone: dict[int, list[str]] = {}
         """Who has left each row by now."""
+        self._devices: dict[str, tuple[int, ...]] = {}
+        """Which the room of each has, by uid: it is chosen while nobody of the batch has left."""
 
     def run(self, wishes: Sequence[Wish]) -> OrderedMoves:
         """Batches of these, whose pods stand at their sources."""
@@ -98,7 +100,8 @@ class MoveOrdering:
             elif not trial.takes(copy_of(one), wish.target, instead_of=one.uid):
                 self._waits[one.uid] = ROOM
             else:
-                trial.put(room_for(one), wish.target)
+                trial.put(room := room_for(one), wish.target)
+                self._devices[one.uid] = trial.devices(room.uid)
                 chosen.append(wish)
                 moving[one.workload] += 1
                 for number in covering:
@@ -123,8 +126,7 @@ class MoveOrdering:
         trial = self._trial
         while True:
             trial.undo(start)
-            for wish in chosen:
-                trial.put(wish.resident.replacement, wish.target)
+            self._arrive(chosen)
             wrong = [
                 wish
                 for wish in chosen
@@ -155,13 +157,19 @@ class MoveOrdering:
                 continue
             trial.undo(start)
             had = trial.takes(one.replacement, row, instead_of=one.uid)
-            for wish in chosen:
-                trial.put(wish.resident.replacement, wish.target)
+            self._arrive(chosen)
             if had:
                 why = f"{one.pod.key} stays, and must have it beside it"
                 self._bereaving |= {wish.resident.uid: why for wish in wanted}
                 return wanted
         return []
+
+    def _arrive(self, chosen: Sequence[Wish]) -> None:
+        """Each stands in its room alone."""
+        for wish in chosen:
+            self._trial.take(wish.resident.uid)
+        for wish in chosen:
+            self._trial.put(wish.resident.replacement, wish.target, self._devices[wish.resident.uid])
 
     def _tied(self, one: Resident) -> bool:
         """Whether rules look at others that stand."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.model.pod import Pod
+from shared.model.pod_group import group_title
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.rebalance.emptying import Emptying
 from shared.rebalance.goals.fragmentation import Fragments
@@ -31,6 +32,10 @@ from shared.rebalance.unblocking import Unblocking
 from shared.rebalance.watts import drawn_power
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray
+
+MOST_SETTLED, MOST_MERGED = 8, 3
+"""Searches from what comes of a plan as it is carried out, and after how many what is found changes the plan no more
+but is appended: another order gives shares other devices, and that may go round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     try:
         found = _searched(there, asked, trial, standing, movable, counted, closed)
         ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+        if asked.goal is GoalName.FRAGMENTATION:
+            ordered = _settled(there, asked, trial, standing, movable, counted, closed, found, ordered)
     finally:
         trial.undo(0)
     names, moves = trial.table.names, list[Move]()
@@ -139,6 +146,58 @@ def in_order(
                 other = f"{without[wish.group]} is left out, and without it nothing is won"
                 left.append((wish, uids.get(wish.resident.uid, other)))
         wishes = [wish for wish in wishes if wish.group not in without]
+
+
+def _settled(
+    there: ClusterSituation,
+    asked: PlanRequest,
+    trial: ClusterTrial,
+    standing: Sequence[Resident],
+    movable: Sequence[Resident],
+    counted: CountedMoves,
+    closed: Mapping[str, frozenset[str]],
+    found: _Searched,
+    ordered: OrderedMoves,
+) -> OrderedMoves:
+    """The search goes on from what comes of the moves as they are carried out, until it finds none there: a share of a
+    GPU gets its device as its room is reserved, beside whoever has not left by then, and not as the search assumed."""
+    first = {one.uid: trial.row(one.uid) for one in standing}
+    for wish in found.wishes:
+        first[wish.resident.uid] = wish.source
+    budgets = CoveringBudgets(there.state.budgets)
+    for number in range(MOST_SETTLED):
+        measure, _ = _measure(there, asked.goal, trial, standing)
+        found.after, start = measure.value(), trial.mark
+        if ordered.left:
+            break
+        least = measure.least_gain if asked.caps.min_gain is None else asked.caps.min_gain
+        appends = number >= MOST_MERGED
+        moved = {wish.resident.uid for wish in found.wishes} if appends else set()
+        others = [one for one in movable if one.uid not in moved]
+        search = SingleMoves(trial, measure, others, counted, closed, least)
+        search.run()
+        if not search.wishes:
+            break
+        if appends:
+            trial.undo(start)
+            found.wishes = [*found.wishes, *search.wishes.values()]
+            appended = MoveOrdering(trial, budgets, asked.caps, standing).run(list(search.wishes.values()))
+            ordered.batches.extend(appended.batches)
+            ordered.left.extend(appended.left)
+            continue
+        wishes = {wish.resident.uid: wish for wish in found.wishes}
+        for uid, more in search.wishes.items():
+            if more.target == first[uid]:
+                wishes.pop(uid, None)
+                counted.count(more.resident, trial.table.names[more.target], -1)
+            else:
+                gain = more.gain + (wishes[uid].gain if uid in wishes else 0.0)
+                wishes[uid] = Wish(more.resident, first[uid], more.target, gain)
+        found.wishes = list(wishes.values())
+        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+    else:
+        found.after = _measure(there, asked.goal, trial, standing)[0].value()
+    return ordered
 
 
 def _searched(
@@ -224,13 +283,17 @@ def _unblocked(
     counted: CountedMoves,
     closed: Mapping[str, frozenset[str]],
 ) -> _Searched:
-    members = [pod for pod in there.waiting if asked.unit in (pod.key, pod.group)]
+    groups = sorted({pod.group for pod in there.waiting if asked.unit in (pod.group, group_title(pod.group))})
+    if len(groups) > 1:
+        raise ConfigError(f"unblock: {asked.unit} is the name of several groups; give one of {', '.join(groups)}")
+    key = groups[0] if groups else ""
+    members = [pod for pod in there.waiting if (pod.group == key if key else pod.key == asked.unit)]
     if not members:
         raise ConfigError(
             f"unblock: no pod waits that is {asked.unit}, or a member of that group; see 'conclave pending'"
         )
-    group = there.state.pod_groups.get(asked.unit)
-    standing = len(there.state.members.get(asked.unit, ()))
+    group = there.state.pod_groups.get(key)
+    standing = len(there.state.members.get(key, ()))
     needed = max(1, min(len(members), group.min_count - standing)) if group is not None else len(members)
     unblocking = Unblocking(trial, movable, [pending_again(pod) for pod in members], needed, counted, closed)
     stopped = unblocking.run()

@@ -130,7 +130,7 @@ def _never(one: Resident) -> str:
         return f"{DAEMON_SETS}: it would come back to its node"
     if not one.owner[2]:
         return f"{BARE}: nobody would replace it"
-    if one.pod.asks is not None or one.pod.extended:
+    if one.pod.asks is not None or one.pod.extended_claim is not None:
         return f"{DEVICE_CLAIMS}: what it was allocated is its node's"
     if one.pod.group:
         return f"pod group: a member of {one.pod.group} leaves the others short"

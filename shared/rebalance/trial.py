@@ -47,13 +47,13 @@ class ClusterTrial:
         account = self.state.cache.accounts.get(uid)
         return () if account is None else account.devices
 
-    def put(self, pod: Pod, row: int) -> None:
-        """The pod comes to the row, from wherever it stood."""
+    def put(self, pod: Pod, row: int, devices: tuple[int, ...] = ()) -> None:
+        """The pod comes to the row, from wherever it stood; to these devices, where they are known."""
         before = self._known(pod.uid)
         self._undo.append((pod.uid, before))
         if before is not None:
             self.state.forget(pod.uid)
-        self.state.observe(replace(pod, node_name=self.table.names[row], devices=()))
+        self.state.observe(replace(pod, node_name=self.table.names[row], devices=devices))
 
     def take(self, uid: str) -> None:
         """The pod leaves its node."""

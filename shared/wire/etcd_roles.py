@@ -49,12 +49,13 @@ WRITES: dict[str, tuple[str, ...]] = {
     "autoscaler": ("autoscaler/", "members/autoscaler/"),
     "learner": ("policies/", "members/learner/"),
     "jobs": ("jobs/", "members/jobs/"),
+    "rebalancer": ("rebalance/", "members/rebalancer/"),
     "cli-admin": ("policies/", "control/", "settings/", "audit/"),
 }
 """What each writes, under the mesh's prefix. ``cli-admin``: ``conclave policy`` and whatever else people change."""
 
 
-KEYS: dict[str, tuple[str, ...]] = {"coordinator": ("binders/shards", "jobs/rollout")}
+KEYS: dict[str, tuple[str, ...]] = {"coordinator": ("binders/shards", "jobs/rollout", "rebalance/rollout")}
 """Single keys that each writes beside its prefixes."""
 
 

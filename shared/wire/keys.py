@@ -34,6 +34,9 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     jobs/leader                   the jobs service's record; its create_revision is that service's term
     jobs/report_key               what the tokens of training jobs are made by, made once
     jobs/rollout                  which policy for training jobs is rolled out beside the settings', and how it does
+    rebalance/leader              the rebalancer's record; its create_revision is that service's term
+    rebalance/rollout             for which goal pods are moved by themselves, of how many namespaces, and how it does
+    rebalance/board               the present plan of the rebalancer, and what its last rounds won
     audit/last                    number of the newest audit record
     audit/<number>                what people changed through the admin API
 """
@@ -257,6 +260,10 @@ class Keys:
     @property
     def jobs_report_key(self) -> str:
         return f"{self.prefix}jobs/report_key"
+
+    @property
+    def rebalance_board(self) -> str:
+        return f"{self.prefix}rebalance/board"
 
     def leader(self, domain: str) -> str:
         """Of the service that decides about a domain (``shared/decide``)."""

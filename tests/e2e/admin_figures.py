@@ -88,6 +88,10 @@ class Figures:
                 return admin_jobs.board(self.text)
             case ["jobs", "policy"]:
                 return admin_jobs.policy(self.text)
+            case ["rebalance"]:
+                return admin_jobs.rebalance(self.text)
+            case ["rebalance", "policy"]:
+                return admin_jobs.policy(self.text) | {"candidate": f"empty-nodes{self.text}"}
             case ["queues"]:
                 return self.page(admin_units.queues(self.text), query)
             case ["nodes"]:

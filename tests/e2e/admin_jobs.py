@@ -1,4 +1,4 @@
-"""Made-up training jobs, in the shapes of the admin API. ``text`` is put where strangers can write."""
+"""Made-up training jobs, and moves of pods, in the shapes of the admin API. ``text``: put where strangers can write."""
 
 from __future__ import annotations
 
@@ -59,4 +59,31 @@ def policy(text: str) -> Json:
         "policy": f"elastic{text}", "stage": "canary", "candidate": f"marginal{text}", "percent": 10, "good": 1,
         "ratio": 1.04, "sd": 0.02, "by": f"ann{text}", "reason": f"as in shadow{text}",
         "since": "2026-11-23T10:00:00.000Z",
+    }  # fmt: skip
+
+
+def rebalance(text: str) -> Json:
+    """A plan of two moves, one of which failed, and the round before."""
+    moves = [
+        {
+            "uid": f"u{number}", "namespace": "shop", "name": f"web-{number}{text}", "source": f"n{number}{text}",
+            "target": f"n9{text}", "gain": 0.5, "batch": number, "after": [], "group": "",
+            "workload": f"shop/ReplicaSet:web{text}",
+            "disturbs": [f"budget web{text}"], "why": f"its place is free from the start{text}",
+        }
+        for number in (1, 2)
+    ]  # fmt: skip
+    plan = {
+        "goal": "empty-nodes", "unit": f"nodes in use{text}", "before": 5.0, "after": 4.0, "moves": moves,
+        "left_out": [], "stopped": f"no further node can be emptied{text}", "protected": {f"DaemonSetPods{text}": 3},
+        "notes": [f"13 W less{text}"], "freed": [f"n1{text}"], "unblocked": {},
+    }  # fmt: skip
+    told = {
+        "at": time.time() - 600, "goal": f"empty-nodes{text}", "stage": "canary", "since": "", "unit": f"nodes{text}",
+        "before": 6.0, "hoped": 5.0, "planned": 3, "made": 2, "failed": 1, "why": f"its window has closed{text}",
+    }  # fmt: skip
+    return {
+        "leading": True, "goal": f"empty-nodes{text}", "stage": "canary", "moving": True, "why": text,
+        "namespaces": [f"shop{text}"], "plan": plan, "rounds": [told],
+        "moves": {"u1/1": {"state": "done", "why": ""}, "u2/2": {"state": "failed", "why": f"no room{text}"}},
     }  # fmt: skip

@@ -15,7 +15,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
+IMAGES = (
+    "agent",
+    "coordinator",
+    "binder",
+    "sensor",
+    "autoscaler",
+    "jobs",
+    "rebalancer",
+    "twin",
+    "cli",
+    "etcd",
+    "learner",
+)
 BASE = os.environ.get("BASE", "conclave-base:bookworm")
 TAG = os.environ.get("E2E_TAG", "e2e")
 """With E2E_TAG: that of images which are there, and none are built."""

@@ -18,8 +18,8 @@ from tests.e2e.page_checks import low_contrast, overflow, structure_faults
 pytestmark = [pytest.mark.process, needs_chromium]
 
 VIEWS = (
-    "#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/jobs", "#/decisions", "#/policies", "#/autoscaling",
-    "#/mesh", "#/health",
+    "#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/jobs", "#/rebalance", "#/decisions", "#/policies",
+    "#/autoscaling", "#/mesh", "#/health",
 )  # fmt: skip
 DRAWERS = (
     "#/pods/web/shop-1", "#/nodes/node-0003", "#/units/batch/train-0", "#/queues/vision", "#/autoscalers/shop/graph",

@@ -13,7 +13,7 @@ from tests.e2e.engine import BASE, IMAGES, TAG, build_images, call, inspect, mis
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ADDED_MB = dict.fromkeys(("agent", "coordinator", "binder", "autoscaler", "jobs"), 180) | {"sensor": 40}
+ADDED_MB = dict.fromkeys(("agent", "coordinator", "binder", "autoscaler", "jobs", "rebalancer"), 180) | {"sensor": 40}
 """What an image may add to its base, in 10^6 bytes."""
 PROBE = """
 import importlib.util, json, os, pathlib, shutil, sysconfig
@@ -29,7 +29,7 @@ print(json.dumps({
     "services": sorted(p.name for p in (packages / "services").glob("*") if p.is_dir() and p.name != "__pycache__"),
 }))
 """
-SERVICES = {"agent", "autoscaler", "binder", "coordinator", "jobs", "sensor"}
+SERVICES = {"agent", "autoscaler", "binder", "coordinator", "jobs", "rebalancer", "sensor"}
 HOUSES = {"cli": ["lab", "twin"], "twin": ["twin"]}
 """What an image has beside the mesh's own wheel."""
 

@@ -29,6 +29,10 @@ ADDED = {
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "partition-agents+lending": ("partition-agents", "lending"),
+    "prod+rebalancer+monitoring": (
+        "../base", "agents-deployment", "sensors", "rebalancer", "etcd-internal", "certs-cert-manager", "peer-secret",
+        "etcd-roles", "peer-mtls", "monitoring", "monitoring-mtls",
+    ),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "daemonset-agents+agents-host-sensors": ("../base", "agents-daemonset", "etcd-single", "agents-host-sensors"),
     "prod+sensors-host": ("prod", "sensors-host"),
@@ -58,6 +62,7 @@ MUTUAL_TLS = {
     "prod",
     "prod+monitoring",
     "prod+sensors-host",
+    "prod+rebalancer+monitoring",
     "prod+autoscaler+jobs+learner+shard+monitoring",
     "prod+autoscaler+jobs+learner+shard+openshift",
     "etcd-internal+certs-plain-secret",

@@ -57,7 +57,8 @@ def test_compose_runs_the_whole_mesh() -> None:
     assert {"etcd", "twin", "secrets"} <= default
     profiles = {name: service["profiles"] for name, service in services.items() if "profiles" in service}
     assert profiles == {
-        "autoscaler": ["autoscale"], "jobs": ["jobs"], "learner": ["learn"], "sensor": ["sense"], "cli": ["cli"],
+        "autoscaler": ["autoscale"], "jobs": ["jobs"], "rebalancer": ["rebalance"],
+        "learner": ["learn"], "sensor": ["sense"], "cli": ["cli"],
         "prometheus": ["monitoring"], "grafana": ["monitoring"],
     }  # fmt: skip
 

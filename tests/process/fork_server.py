@@ -34,7 +34,10 @@ from typing import Any
 from tests.patience import PATIENCE_S
 
 SERVICES = (
-    *(f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs", "controllers")),
+    *(
+        f"services.{name}"
+        for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs", "rebalancer", "controllers")
+    ),
     "twin",
 )
 CLI = "services.cli"

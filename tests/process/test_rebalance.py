@@ -64,9 +64,9 @@ async def four_running(mesh: Mesh) -> set[str]:
             await asyncio.sleep(0.05)
 
 
-async def add_nodes(mesh: Mesh) -> None:
+async def add_nodes(mesh: Mesh, cpu: str = "8") -> None:
     """Two whose kubelets the twin plays."""
-    await mesh.add_nodes(2, cpu="8")
+    await mesh.add_nodes(2, cpu=cpu)
     for name in ("node-0", "node-1"):
         patch = {"metadata": {"annotations": {"conclave.io/twin-node": "true"}}}
         headers = {"Content-Type": "application/merge-patch+json"}

@@ -30,11 +30,11 @@ for member in 0 1 2; do
 done
 make etcd etcd-server etcd-server "$@"
 make etcd etcd-peer etcd-peer "$@"
-for user in coordinator binder agent learner autoscaler jobs root; do
+for user in coordinator binder agent learner autoscaler jobs rebalancer root; do
     make etcd "etcd-$user" etcd-client "$user"
 done
 # all pods of a service share its certificate, which names its role
-for role in binder agent sensor learner autoscaler jobs; do
+for role in binder agent sensor learner autoscaler jobs rebalancer; do
     make peer "peer-$role" "$role"
 done
 # people and tools reach the admin API by its Service

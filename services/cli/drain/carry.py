@@ -15,7 +15,6 @@ from uuid import uuid4
 import msgspec
 
 from services.cli.drain.rooms import RoomJudge, room_spec
-from services.cli.rebalance.carry import BUSY, MOST_AT_A_TIME, NO_KIND, is_ready
 from services.cli.reserve.spec import OwningWorkload
 from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.convert import owner_of
@@ -39,6 +38,7 @@ from shared.rebalance.draining.draining import (
     SeekRoom,
 )
 from shared.rebalance.draining.leavers import Leaver
+from shared.runtime.kube.moves.carry import BUSY, MOST_AT_A_TIME, NO_KIND, is_ready
 from shared.runtime.kube.reservations import ReservationName, create, give_back
 
 LEAVER_LABEL = "conclave.io/drained-pod"

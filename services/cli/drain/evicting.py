@@ -13,7 +13,6 @@ from services.cli.drain.carry import LEAVER_LABEL, DrainOut
 from services.cli.drain.rooms import RoomJudge
 from services.cli.explain.offline import opened_cluster
 from services.cli.listing.wanted import DOCUMENTS, document_text
-from services.cli.rebalance.reading import read_live
 from services.cli.terminal.tables import count, printable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError, KubeRejected
@@ -21,6 +20,7 @@ from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES
 from shared.rebalance.draining.draining import Departure, Draining, LeaverState
 from shared.rebalance.draining.leavers import DrainFlags, NodeDepartures, departures
+from shared.runtime.kube.moves.reading import read_live
 from shared.runtime.kube.reservations import ReservationName, give_back
 
 if TYPE_CHECKING:

@@ -9,14 +9,12 @@ empty and is told in ``missing``, but for kinds of devices and zones that are no
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -25,25 +23,18 @@ from msgspec.structs import replace
 from services.cli.explain.text import OFFLINE
 from services.cli.explain.workloads import owns
 from services.cli.server.errors import PodUnknown
-from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
+from shared.errors import ConfigError, KubeError, ObjectError
 from shared.kube.cluster_objects import AskedInput, ObjectQuestion
-from shared.kube.convert import node_from_api, owner_of, pod_from_api
+from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_devices import allocation_json, request_json
-from shared.kube.convert_relations import images_of, node_images
+from shared.kube.convert_relations import images_of
 from shared.kube.pod_groups import native_group, plugins_group
-from shared.kube.resources import NODES, PODS, ObjectList, Resource
-from shared.kube.scheduling_kinds import (
-    DEVICE_KINDS,
-    NATIVE_GROUPS,
-    SCHEDULING_KINDS,
-    ZONE_KINDS,
-    SchedulingKind,
-)
+from shared.kube.resources import NODES, PODS
 from shared.model.devices import DeviceClaim
+from shared.runtime.kube.cluster_reads import LIST_S, ClusterReads, read_cluster
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
-from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.devices.claims import held_by
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.extended import CLAIM_NAME
@@ -54,7 +45,6 @@ from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.explain.whatif import FILTER, WhatIfOutcome, what_if
 from shared.scheduling.framework import Rejection
-from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.preemption.preemption import EvictionCandidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster, load_pods
 from shared.scheduling.state.cluster_state import ClusterState
@@ -66,25 +56,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READ = (*SCHEDULING_KINDS, NATIVE_GROUPS)
-"""Kinds beside pods and nodes: of pod groups, which claims of devices their members share."""
-
-SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), *(kind.name for kind in ZONE_KINDS), NATIVE_GROUPS.name})
-"""Kinds that many clusters lack."""
-
-CHECK_S, LIST_S = 5.0, 60.0
-
-
-class ClusterReads(Protocol):
-    """What is asked of an API server here; a snapshot answers it too."""
-
-    async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:
-        """As ``KubeApi.list``."""
-        ...
-
-    async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
-        """As ``KubeApi.get``."""
-        ...
+CHECK_S = 5.0
 
 
 NODES_TRIED = 100_000
@@ -161,77 +133,6 @@ async def answer_from(api: ClusterReads, namespace: str, name: str) -> dict[str,
         if pod.pod_class.latency_strict and pod.pod_class.latency_target:
             missing = [*missing, f"how far nodes are from {pod.pod_class.latency_target}: no object says it"]
     return {**answer, "source": OFFLINE, "missing": missing}
-
-
-async def read_cluster(
-    api: ClusterReads, kind_of_pods: Resource[Any] = PODS
-) -> tuple[ClusterState, list[Any], list[str]]:
-    """(everything that scheduling rules read, the pods as they are, what could not be read). ``kind_of_pods``: what
-    each decodes to, where more of them is asked for than rules read."""
-    wanted = api.list(NODES, timeout_s=LIST_S), api.list(kind_of_pods, timeout_s=LIST_S)
-    try:
-        nodes, pods = await asyncio.gather(*wanted)
-    except KubeError as error:
-        raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
-    lists = await asyncio.gather(*(list_kind(api, kind) for kind in READ))
-    state = ClusterState()
-    state.devices = ClaimedDevices(state.table, groups=state.pod_groups)
-    state.cache.zones = NodeZones(state.cache)
-    missing = [f"{bad.kind} {bad.namespace}/{bad.name} ({bad.error})" for bad in (*nodes.malformed, *pods.malformed)]
-    for node in nodes.items:
-        try:
-            state.upsert_node(node_from_api(node), node_images(node))
-        except ObjectError as error:
-            missing.append(f"node {node.metadata.name} ({error})")
-    for raw in pods.items:
-        state.observe(pod_from_api(raw))
-    for kind, there in zip(READ, lists, strict=True):
-        missing += _take(state, kind, there)
-    return state, list(pods.items), missing
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class UnlistedKind:
-    """A kind that the API server does not show us. ``why`` may say who we are."""
-
-    name: str
-    status: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.why})"
-
-
-async def list_kind(api: ClusterReads, kind: SchedulingKind, *, silent: bool = False) -> ObjectList[Any] | UnlistedKind:
-    """The kind's objects, or why there are none to see. ``silent``: that nobody serves it is not worth a word.
-    ``ConfigError``: nobody knows."""
-    try:
-        return await api.list(kind.resource, timeout_s=LIST_S)
-    except KubeRejected as error:
-        if error.status == 404 and kind.older:
-            older, *oldest = kind.older
-            return await list_kind(api, dataclasses.replace(kind, resource=older, older=tuple(oldest)), silent=silent)
-        if error.status == 404 and (silent or kind.name in SELDOM):
-            return ObjectList((), "")  # a cluster without them has no devices or zones to look at
-        if error.status in (403, 404):
-            return UnlistedKind(kind.name, error.status, str(error))
-        raise ConfigError(f"{kind.name}: the API server refuses to list them: {error}") from error
-    except KubeUnknown as error:
-        raise ConfigError(f"{kind.name}: the API server does not list them: {error}; ask again") from error
-
-
-def _take(state: ClusterState, kind: SchedulingKind, found: ObjectList[Any] | UnlistedKind) -> Sequence[str]:
-    """Put the objects into the state; what could not be looked at."""
-    if isinstance(found, UnlistedKind):
-        return (str(found),)
-    missing = [f"{kind.name} {bad.namespace}/{bad.name} ({bad.error})" for bad in found.malformed]
-    for item in found.items:
-        key = kind.key(item.metadata)
-        try:
-            put_object(state, kind.name, key, kind.convert(item))
-        except ObjectError as error:
-            missing.append(f"{kind.name} {key} ({error})")
-    return missing
 
 
 _decoder = msgspec.json.Decoder(ObjectQuestion)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from services.cli.explain.offline import CHECK_S, ClusterReads, opened_cluster, read_cluster, workload_answer
+from services.cli.explain.offline import CHECK_S, opened_cluster, workload_answer
 from services.cli.explain.text import OFFLINE
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.kube.convert import pod_from_api
@@ -20,6 +20,7 @@ from shared.kube.resources import NAMESPACES
 from shared.kube.scheduling_kinds import JOBS, NATIVE_GROUPS, PLUGINS_GROUPS, SchedulingKind
 from shared.model.pod import Pod
 from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.runtime.kube.cluster_reads import ClusterReads, read_cluster
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.explain.group_answer import explain_group as tried

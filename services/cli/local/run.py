@@ -17,6 +17,7 @@ SERVICES = (
     "learner",
     "jobs",
     "autoscaler",
+    "rebalancer",
     "controllers",
     "single",
     "extender",

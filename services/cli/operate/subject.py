@@ -15,11 +15,16 @@ from shared.decide.registry import PolicyRegistry
 from shared.errors import ConfigError
 from shared.jobs.domain import JOBS
 from shared.jobs.registry import POLICIES as FOR_JOBS
+from shared.rebalance.domain import POLICIES as GOALS
+from shared.rebalance.domain import REBALANCE
 
 F = TypeVar("F", bound=Callable[..., Any])
 PODS = "pods"
 OF_SERVER = frozenset(SERVER_NAMES) - {"context"}
-TRIED: dict[str, tuple[Domain, PolicyRegistry]] = {JOBS.name: (JOBS, FOR_JOBS)}
+TRIED: dict[str, tuple[Domain, PolicyRegistry]] = {
+    JOBS.name: (JOBS, FOR_JOBS),
+    REBALANCE.name: (REBALANCE, GOALS),
+}
 """Domains whose policies are tried beside that of their settings (``shared/decide/rollout.py``), by name."""
 
 

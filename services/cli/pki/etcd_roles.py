@@ -29,7 +29,7 @@ def etcd_roles(agents: tuple[str, ...], wait_s: int, **etcd: Any) -> None:
     """Give etcd a user and role per service, and switch authentication on. Running it again changes nothing.
 
     Needs --etcd-cert and --etcd-key of the user root (conclave pki issue etcd-client root); the services' certificates
-    name their users: coordinator, binder, agent, learner, jobs, autoscaler, cli-admin.
+    name their users: coordinator, binder, agent, learner, jobs, autoscaler, rebalancer, cli-admin.
     """
     from shared.runtime.process.process import keys_of
 

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -108,8 +109,8 @@ async def _live(
     kubeconfig: Path | None, context: str, asked: PlanRequest, output: str, picture: Path | None, *, dry_run: bool
 ) -> int:
     from services.cli.explain.offline import opened_cluster
-    from services.cli.rebalance.memory import remembered
-    from services.cli.rebalance.reading import read_live
+    from shared.runtime.kube.moves.memory import remembered
+    from shared.runtime.kube.moves.reading import read_live
 
     async with opened_cluster(kubeconfig, context) as api:
         there, raws = await read_live(api)
@@ -128,11 +129,11 @@ async def _live(
 
 async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
     """Move them. 0: every move was made, 1: some were not."""
-    from services.cli.rebalance.carry import CarryOut
-    from services.cli.rebalance.memory import remember
     from services.cli.rebalance.text import outcome_lines
     from shared.kube.convert import owner_of
     from shared.rebalance.carrying import Carrying, MoveState
+    from shared.runtime.kube.moves.carry import CarryOut
+    from shared.runtime.kube.moves.memory import remember
 
     by_uid = {raw.metadata.uid: raw for raw in raws}
     owners = {uid: "/".join(owner_of(raw.metadata)[1:]) for uid, raw in by_uid.items()}
@@ -142,7 +143,10 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod],
     async def write(moves: Sequence[PastMove]) -> None:
         await remember(api, moves, run, per_hour)
 
-    out = CarryOut(api, carrying, by_uid, time.monotonic, lambda line: click.echo(line, err=True), write, run)
+    waiting = {f"{raw.metadata.namespace}/{raw.metadata.name}": raw for raw in raws if not raw.spec.node_name}
+    unit = [(waiting[key], node) for key, node in sorted(found.unblocked.items()) if key in waiting]
+    told = partial(click.echo, err=True)
+    out = CarryOut(api, carrying, by_uid, time.monotonic, told, write, run, unit=unit)
     try:
         await until_signal(out.run())
     finally:  # interrupted too

@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from services.cli.explain.offline import UnlistedKind, list_kind, read_cluster
-from shared.errors import ConfigError, KubeError, ObjectError
-from shared.kube.convert import pod_from_api
-from shared.kube.node_metrics import NodeMetric
-from shared.kube.reservations import reserve_pod_from_api
-from shared.kube.scheduling_kinds import RESERVATION_KIND
-from shared.kube.standing_pods import STANDING_PODS, CapturedState, SourcedPod, StandingCluster
-from shared.model.pod import Pod
-from shared.ports import KubeApi
+from shared.errors import ConfigError, ObjectError
+from shared.kube.cluster_objects import AskedInput
+from shared.kube.standing_pods import CapturedState, StandingCluster
 from shared.rebalance.planner import ClusterSituation
-from shared.rebalance.residents import Resident, resident_from_api, seconds_of
-from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
-from shared.scheduling.state.cluster_state import ClusterState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from shared.rebalance.residents import seconds_of
+from shared.runtime.kube.moves.reading import situation_of
+from shared.scheduling.state.cluster_load import load_cluster
 
 TWIN_FILE_SCHEMA = 1
+KEYS_OF_DUMP = frozenset(one.encode_name for one in msgspec.structs.fields(AskedInput))
+KEYS_OF_TWIN_FILE = frozenset({*CapturedState.__struct_fields__, "step_s", "notes"})
+"""What those files may hold at their top: a key that nobody knows is a kind that would silently be missing."""
 MOST_BYTES = 1 << 30
 GZIP = b"\x1f\x8b"
-
-
-class MeasuringApi(KubeApi, Protocol):
-    """An API server whose metrics are asked too."""
-
-    async def node_metrics(self, *, timeout_s: float = 5.0) -> Sequence[NodeMetric]:
-        """What nodes use."""
-        ...
-
-
-async def read_live(api: MeasuringApi) -> tuple[ClusterSituation, list[SourcedPod]]:
-    """The cluster as the API server shows it now, and its pods as told. ``ConfigError``: it cannot be read."""
-    state, raws, missing = await read_cluster(api, STANDING_PODS)
-    reserved, unknown = await _reserved(api, state)
-    missing += unknown
-    used: dict[str, tuple[float, float]] = {}
-    try:
-        for one in await api.node_metrics():
-            used[one.node] = (float(one.cpu_millis), float(one.memory_bytes))
-    except KubeError as error:
-        missing = [*missing, f"what nodes use: the metrics API does not tell ({str(error)[:120]})"]
-    return replace(_situation(state, raws, used, missing), reserved=reserved), raws
-
-
-async def _reserved(api: MeasuringApi, state: ClusterState) -> tuple[frozenset[str], list[str]]:
-    """Put the room that Reservations keep into the state; on which nodes it is, and what could not be read."""
-    found = await list_kind(api, RESERVATION_KIND, silent=True)
-    if isinstance(found, UnlistedKind):
-        return frozenset(), [str(found)]
-    nodes = set[str]()
-    for item in found.items:
-        pod = reserve_pod_from_api(item)
-        if pod.node_name and not pod.finished:
-            state.observe(pod)
-            nodes.add(pod.node_name)
-    return frozenset(nodes), [f"Reservation {bad.namespace}/{bad.name} ({bad.error})" for bad in found.malformed]
 
 
 def read_file(file: Path) -> tuple[ClusterSituation, float]:
@@ -85,10 +42,11 @@ def read_file(file: Path) -> tuple[ClusterSituation, float]:
         raise ConfigError(
             f"--capture: {file}: {error}; give a file of 'conclave twin capture', or JSON with nodes, pods, pdbs, ..."
         ) from None
+    _check_keys(data, file, KEYS_OF_DUMP, "leave it out, or correct it")
     if not dump.nodes:
         raise ConfigError(f"--capture: {file}: nodes: there are none; give the cluster's nodes and pods")
     stamps = [item.metadata.creation_timestamp or "" for item in (*dump.nodes, *(dump.pods or ()))]
-    return _situation(state, dump.pods or (), {}, ()), max(map(seconds_of, stamps))
+    return situation_of(state, dump.pods or (), {}, ()), max(map(seconds_of, stamps))
 
 
 def _twin_file(data: bytes, file: Path) -> tuple[ClusterSituation, float]:
@@ -102,6 +60,7 @@ def _twin_file(data: bytes, file: Path) -> tuple[ClusterSituation, float]:
         raise ConfigError(f"--capture: {file}: {error}; give a file of 'conclave twin capture'") from None
     if found.schema != TWIN_FILE_SCHEMA:
         raise ConfigError(f"--capture: {file}: schema {found.schema} is not {TWIN_FILE_SCHEMA}; capture again")
+    _check_keys(text, file, KEYS_OF_TWIN_FILE, "capture the cluster again")
     standing = [one.pod for one in found.pods if one.ended_s is None or one.ended_s > found.length_s]
     try:
         state = load_cluster(StandingCluster(nodes=found.nodes, pods=standing))
@@ -113,28 +72,17 @@ def _twin_file(data: bytes, file: Path) -> tuple[ClusterSituation, float]:
         if cpu is not None and memory is not None:
             used[node] = (cpu, memory)
     notes = ("a twin file holds no budgets, no volumes' sources and no workloads: what they protect is not known",)
-    return _situation(state, standing, used, notes), seconds_of(found.started_at) + found.length_s
+    return situation_of(state, standing, used, notes), seconds_of(found.started_at) + found.length_s
+
+
+def _check_keys(data: bytes, file: Path, known: frozenset[str], remedy: str) -> None:
+    """``ConfigError``: a key at the top that is none of these."""
+    for key in sorted(msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys() - known):
+        near = difflib.get_close_matches(key, sorted(known), n=1)
+        raise ConfigError(
+            f"--capture: {file}: {key[:64]!r} is not read; {f'did you mean {near[0]}?' if near else remedy}"
+        )
 
 
 def _last(values: Sequence[float | None]) -> float | None:
     return next((value for value in reversed(values) if value is not None), None)
-
-
-def _situation(
-    state: ClusterState,
-    raws: Iterable[SourcedPod],
-    used: Mapping[str, tuple[float, float]],
-    missing: Sequence[str],
-) -> ClusterSituation:
-    residents, waiting, notes = list[Resident](), list[Pod](), [f"not known: {one}" for one in missing]
-    for raw in raws:
-        if raw.status.phase in ("Succeeded", "Failed"):
-            continue
-        try:
-            if raw.spec.node_name:
-                residents.append(resident_from_api(raw))
-            elif not (pod := pod_from_api(raw)).gates:
-                waiting.append(pod if pod.uid else incoming_pod(raw))
-        except ObjectError as error:
-            notes.append(f"left where it is: pod {raw.metadata.namespace}/{raw.metadata.name} ({error})")
-    return ClusterSituation(state, tuple(residents), tuple(waiting), dict(used), tuple(notes))

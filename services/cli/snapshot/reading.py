@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from services.cli.explain.offline import LIST_S, ClusterReads, UnlistedKind, list_kind
 from services.cli.server.errors import ServerFailed
 from shared.errors import ConfigError, KubeError
 from shared.kube.pseudonyms import Pseudonyms, only_public, only_read, without_free_texts
 from shared.kube.reservations_kept import kept_reservation
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND
+from shared.runtime.kube.cluster_reads import LIST_S, ClusterReads, UnlistedKind, list_kind
 from shared.version import CONCLAVE_VERSION
 from shared.wire.snapshot import DECIDING, FIELDS, FORMAT, KINDS, MeshFacts
 

@@ -26,9 +26,10 @@ import { pendingView } from "./views/pending.js";
 import { policiesView } from "./views/policies.js";
 import { queueView } from "./views/queue.js";
 import { queuesView } from "./views/queues.js";
+import { rebalanceView } from "./views/rebalance.js";
 
 const VIEWS = {
-  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, jobs: jobsView, decisions: decisionsView, policies: policiesView, autoscaling: autoscalingView, mesh: meshView, health: healthView,
+  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, jobs: jobsView, rebalance: rebalanceView, decisions: decisionsView, policies: policiesView, autoscaling: autoscalingView, mesh: meshView, health: healthView,
 };
 const RETRY_MS = 1000;
 

@@ -16,7 +16,7 @@ IDENTITY_DOMAIN = "conclave.internal"
 SHARED = "*"
 """In place of a name: whoever holds the certificate is one of the role's processes, and no one of them."""
 
-SERVICE_ROLES = ("coordinator", "binder", "agent", "learner", "jobs", "autoscaler")
+SERVICE_ROLES = ("coordinator", "binder", "agent", "learner", "jobs", "autoscaler", "rebalancer")
 """Every role that listens to peers."""
 
 CALLING_ROLES = ("sensor",)

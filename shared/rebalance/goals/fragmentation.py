@@ -48,7 +48,7 @@ class Fragments:
         self._totals = table.allocatable[[CPU_COLUMN, MEMORY_COLUMN], : table.rows].astype(np.int64)
         self._cpu, self._memory = np.zeros(table.rows, np.int64), np.zeros(table.rows, np.int64)
         self._free = np.zeros((table.rows, self._width), np.int64)
-        classes = Counter(self._request(pod.pod_class) for pod in pods)
+        classes = Counter(self.request(pod.pod_class) for pod in pods)
         self._meeting: Meeting | None = None
         if self._count.any() and classes:
             self._meeting = Meeting(typical_demand(list(classes), np.array(list(classes.values()), np.int64)))
@@ -68,7 +68,7 @@ class Fragments:
         rows = np.array([self._trial.row(one.uid) for one in residents], np.int64)
         cpu, memory, free = self._cpu[rows], self._memory[rows], self._free[rows]
         for index, one in enumerate(residents):
-            request = self._request(one.pod.pod_class)
+            request = self.request(one.pod.pod_class)
             cpu[index] += request.cpu
             memory[index] += _bytes(one.pod.pod_class)
             for device in self._held(one, rows[index], request):
@@ -77,7 +77,7 @@ class Fragments:
 
     def coming(self, resident: Resident, rows: Rows) -> Floats:
         """See ``GoalMeasure``."""
-        request = self._request(resident.replacement.pod_class)
+        request = self.request(resident.replacement.pod_class)
         cpu, memory, free = self._cpu[rows] - request.cpu, self._memory[rows].copy(), self._free[rows]
         memory -= _bytes(resident.replacement.pod_class)
         fits = np.ones(len(rows), np.bool_)
@@ -128,7 +128,8 @@ class Fragments:
         nothing = np.zeros(len(rows), np.int64)
         return GpuStates(cpu, nothing, free, self._count[rows], self._model[rows], self._totals[0, rows], nothing)
 
-    def _request(self, pod_class: PodClass) -> GpuRequest:
+    def request(self, pod_class: PodClass) -> GpuRequest:
+        """What pods of the class ask for of GPUs."""
         found = self._requests.get(pod_class)
         if found is None:
             found = self._requests[pod_class] = self._request_of(pod_class)

@@ -9,7 +9,8 @@ collection would. The names in use: ``before_commit``, ``after_commit``, ``befor
 ``gang_first_bind`` (nobody is bound yet) and ``gang_next_bind``, each with ``before_`` and ``after_``; around writes
 of claims for devices ``claim_mark``, ``claim_status`` and ``claim_free``, of those that it makes itself
 ``claim_create``, ``claim_delete`` and ``pod_status``; and around the transaction after which a binder tells what it
-lends: ``lend``.
+lends: ``lend``. In whoever moves pods: ``before_move_batch``, ``after_move_reserve``, ``before_move_evict`` (the move
+is written down), ``after_move_evict`` and ``after_move_taken`` (the replacement is bound, and not Ready yet).
 
 Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
 ``before_nominate`` and ``after_nominate`` lie around the transaction that keeps where pods are to go.

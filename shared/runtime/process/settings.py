@@ -33,8 +33,8 @@ NOT_SETTINGS = frozenset(
 operator's command line speaks to, and which etcd ``conclave up`` runs beside the services, which inherit its own."""
 
 SERVICES = (
-    "AGENT", "AUTOSCALER", "BINDER", "CLI", "CONTROLLERS", "COORDINATOR", "EXTENDER", "JOBS", "LEARNER", "SENSOR",
-    "SINGLE", "TWIN",
+    "AGENT", "AUTOSCALER", "BINDER", "CLI", "CONTROLLERS", "COORDINATOR", "EXTENDER", "JOBS", "LEARNER", "REBALANCER",
+    "SENSOR", "SINGLE", "TWIN",
 )  # fmt: skip
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 

@@ -17,7 +17,7 @@ from shared.runtime.observe.masking import effective
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import OF_SEVERAL, describe, help_text, leaves, load
 
-SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
+SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner", "rebalancer")
 
 
 def settings_of(service: str) -> Any:
@@ -59,13 +59,16 @@ def test_one_environment_serves_all_services(service: str):
         "CONCLAVE_LEARNER_LISTEN": "127.0.0.1:4",
         "CONCLAVE_JOBS_LISTEN": "127.0.0.1:5",
         "CONCLAVE_AUTOSCALER_LISTEN": "127.0.0.1:6",
+        "CONCLAVE_REBALANCER_LISTEN": "127.0.0.1:7",
         "CONCLAVE_BINDER_SERVICE_HOST": "10.0.0.1",
         "CONCLAVE_COORDINATOR_PORT": "tcp://10.0.0.1:7070",
     }
     kind = settings_of(service)
     required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
     loaded = load(kind, service=service, environ=environ, flags=required)
-    port = {"agent": 1, "binder": 2, "coordinator": 3, "learner": 4, "jobs": 5, "autoscaler": 6}[service]
+    port = {"agent": 1, "binder": 2, "coordinator": 3, "learner": 4, "jobs": 5, "autoscaler": 6, "rebalancer": 7}[
+        service
+    ]
     assert (loaded.listen, loaded.log_level) == (f"127.0.0.1:{port}", "warning")
 
 

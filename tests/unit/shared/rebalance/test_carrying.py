@@ -286,6 +286,21 @@ def test_a_pod_that_its_owner_makes_besides_is_not_taken_for_the_replacement() -
     assert not there.stopped
 
 
+def test_a_replacement_on_the_right_node_by_other_room_has_arrived_and_its_own_is_given_back() -> None:
+    """A run that was killed has left a reservation there, which the owner's next pod takes first."""
+    one = move("one")
+    there = carrying(one)
+    there.start(0.0)
+    evicted(there, one)
+    assert there.tell(PodWatched("uid-new", "default", "new", "ReplicaSet/web", "b", ready=True), 2.0) == []
+    due = there.due()
+    assert due is not None
+    assert there.tick(due) == [GiveBack(one)]
+    assert state_of(there, one.step) is MoveState.DONE
+    assert not there.stopped
+    assert [(past.uid, past.target) for past in there.past(due)] == [("uid-new", "b")]
+
+
 def test_a_move_that_fails_takes_those_with_it_that_win_nothing_without_it() -> None:
     first, second, other = (
         structs.replace(move(n, b), group=g) for n, b, g in (("a", 1, "x"), ("b", 2, "x"), ("c", 2, "y"))
@@ -335,6 +350,22 @@ def test_a_node_that_dies_with_a_move_under_way_stops_the_whole() -> None:
     there.tell(RoomTold("uid-one/1", "Failed", "b", "its node is gone"), 2.0)
     assert "its node is gone" in there.stopped
     assert there.over
+
+
+def test_descheduler_beside_takes_a_pod_first_and_its_room_waits_or_the_move_is_off() -> None:
+    early, late = move("early"), move("late")
+    there = carrying(early, late)
+    there.start(0.0)
+    gone = [PodWatched(one.uid, "default", one.name, "ReplicaSet/web", "a", gone=True) for one in (early, late)]
+    assert there.tell(gone[0], 1.0) == [GiveBack(early)], "nobody comes to that room: it may be anybody's replacement"
+    assert "it left before room was reserved" in why_of(there, early.step)
+    there.tell(RoomTold(late.step, "Available", "b"), 2.0)
+    there.tell(EvictionAnswered(late.step, "busy", later=True), 2.5)
+    assert there.tell(gone[1], 3.0) == []
+    there.tell(came("new", late, ready=True), 4.0)
+    there.tell(RoomTold(late.step, "Succeeded", "b"), 4.0)
+    assert state_of(there, late.step) is MoveState.DONE
+    assert [past.uid for past in there.past(5.0)] == ["uid-new"], "who left by itself counts as moved too"
 
 
 def test_many_failures_end_what_was_planned_for_another_cluster() -> None:

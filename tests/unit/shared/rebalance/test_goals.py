@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+from collections import Counter
 
 import pytest
 
+from shared.errors import ConfigError
 from shared.rebalance.history import MoveHistory, PastMove
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName
@@ -78,6 +81,17 @@ def test_room_for_a_pod_that_fits_nowhere_is_made_by_the_fewest_moves() -> None:
     assert len(found.moves) == 1
     assert found.unblocked == {"default/big": found.moves[0].source}
     assert (found.before, found.after) == (1.0, 0.0)
+
+
+def test_a_gang_is_named_as_people_name_it() -> None:
+    nodes = [make_node(name).allocatable(cpu="8") for name in "abc"]
+    gang = [make_pod("g-0").cpu("8")]
+    gang[0].json["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    there = world(nodes, [owned(f"{name}-1", name, "3") for name in "abc"], waiting=gang)
+    for unit in ("default/g", "podgroup:default/g"):
+        assert planned(there, GoalName.UNBLOCK, unit=unit).unblocked.keys() == {"default/g-0"}
+    with pytest.raises(ConfigError, match="no pod waits that is default/other"):
+        planned(there, GoalName.UNBLOCK, unit="default/other")
 
 
 def test_who_has_no_room_whoever_moves_disturbs_nobody() -> None:
@@ -188,3 +202,22 @@ def test_a_node_with_room_that_is_kept_for_others_is_not_emptied() -> None:
     assert planned(there, GoalName.EMPTY_NODES).freed
     kept = dataclasses.replace(there, reserved=frozenset("ab"))
     assert planned(kept, GoalName.EMPTY_NODES).moves == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("goal", [GoalName.LOAD, GoalName.EMPTY_NODES, GoalName.FRAGMENTATION])
+def test_no_batch_takes_more_of_a_budget_than_it_allows(goal: GoalName, seed: int) -> None:
+    """As the eviction API sees it: a batch begins when the one before is Ready again."""
+    rng = random.Random(seed)
+    nodes = [make_node(name).allocatable(cpu="16", memory="32Gi", pods="110") for name in "abcdef"]
+    pods = [
+        owned(f"p{i}", "aabbbcdef"[rng.randrange(9)], rng.choice(["500m", "1", "2"]), owner=f"w{i % 4}")
+        for i in range(24)
+    ]
+    allowed = {"w0": 0, "w1": 1, "w2": 2}
+    budgets = [budget(name, name, most) for name, most in allowed.items()]
+    found = planned(world(nodes, pods, budgets=budgets), goal)
+    assert "budget w0" not in {name for move in found.moves for name in move.disturbs}
+    for batch in found.batches:
+        taken = Counter(name for move in batch for name in move.disturbs if name.startswith("budget"))
+        assert all(count <= allowed[name.removeprefix("budget ")] for name, count in taken.items())

@@ -79,6 +79,16 @@ def test_a_plain_pod_of_a_replica_set_may_move() -> None:
     assert reason(owned("w", "a")) == ""
 
 
+def test_a_pod_with_gpus_of_a_device_plugin_may_move_and_one_whose_gpus_are_claimed_may_not() -> None:
+    pod = owned("w", "a")
+    pod.json["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "1"}}
+    assert reason(pod) == ""
+    pod.json.setdefault("status", {})["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "w-extended", "requestMappings": [],
+    }  # fmt: skip
+    assert reason(pod).startswith("PodsWithResourceClaims")
+
+
 def test_what_may_be_lifted_is_lifted_and_the_rest_is_not() -> None:
     lifted = Protections(lifted=("PodsWithLocalStorage", "SystemCriticalPods"))
     assert reason(changed(volumes=[{"name": "v", "emptyDir": {}}]), lifted) == ""

@@ -82,7 +82,7 @@ def test_the_domains_policies_are_listed_with_their_roles(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("show", "--for", "nodes"), "--for: 'nodes' is not one of pods, jobs, nor a ResilientAutoscaler"),
+        (("show", "--for", "nodes"), "--for: 'nodes' is not one of pods, jobs, rebalance, nor a ResilientAutoscaler"),
         (("show", "--for", "/web"), "--for: '/web' is not one of"),
         (("show", "--for", "a/b/c"), "--for: 'a/b/c' is not one of"),
         (("show", "marginal", "--for", "jobs"), "NAME: cards are kept of policies for pods"),

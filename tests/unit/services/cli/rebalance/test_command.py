@@ -120,6 +120,14 @@ def test_what_cannot_be_asked_gets_one_line(
     [
         (b"{", "give a file of 'conclave twin capture'"),
         (b"{}", "nodes: there are none"),
+        (b'{"nodes": [], "pod_disruption_budgets": []}', "'pod_disruption_budgets' is not read"),
+        (b'{"nodes": [], "replicasets": []}', "'replicasets' is not read; did you mean replicaSets?"),
+        (
+            gzip.compress(
+                b'{"schema": 1, "started_at": "", "length_s": 0, "nodes": [], "pods": [], "serie": {}}', mtime=0
+            ),
+            "'serie' is not read; did you mean series?",
+        ),
         (b"\x1f\x8b nothing", "give a file of 'conclave twin capture'"),
         (gzip.compress(b"{}", mtime=0)[:-9], "it is cut"),
         (

@@ -32,6 +32,7 @@ WEIGHTS = encode(shipped("lb"))
 BODIES = {
     "/v1/shards": {"names": ["0"]},
     "/v1/jobs/policy": {"name": "drf"},
+    "/v1/rebalance/policy": {"name": "load"},
     "/v1/policies/activate": {"name": "least-allocated", "stage": "shadow"},
     "/v1/policies/promote": {"name": "least-allocated"},
     "/v1/policies/weights": {"name": "lb", "sha256": digest(WEIGHTS), "data": b64encode(WEIGHTS).decode()},

@@ -9,8 +9,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from services.cli.rebalance.carry import CarryOut, reservation_spec
-from services.cli.rebalance.memory import CONFIG_MAPS, ConfigMapObject, remember, remembered
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.objects import ObjectMeta
 from shared.kube.reservations import RESERVATIONS, ReservationObject
@@ -19,6 +17,8 @@ from shared.kube.standing_pods import SourcedPod
 from shared.rebalance.carrying import Carrying
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
+from shared.runtime.kube.moves.carry import CarryOut, reservation_spec
+from shared.runtime.kube.moves.memory import CONFIG_MAPS, ConfigMapObject, remember, remembered
 from tests.unit.shared.rebalance.worlds import owned
 
 RAW = msgspec.convert(owned("p", "a").json, SourcedPod)
@@ -78,7 +78,7 @@ class Server:
         self.config = ConfigMapObject(ObjectMeta(name="x", resource_version=version), patch["data"])
 
 
-def carry_out(server: Server, fails: Exception | None = None) -> CarryOut:
+def carry_out(server: Server, fails: Exception | None = None, **more: Any) -> CarryOut:
     carrying = Carrying([MOVE], {MOVE.uid: "ReplicaSet/web"}, {MOVE.uid})
 
     async def write(moves: Sequence[PastMove]) -> None:
@@ -88,7 +88,7 @@ def carry_out(server: Server, fails: Exception | None = None) -> CarryOut:
             raise fails
 
     clock = asyncio.get_running_loop().time
-    return CarryOut(cast("Any", server), carrying, {MOVE.uid: RAW}, clock, lambda _: None, write, "run")
+    return CarryOut(cast("Any", server), carrying, {MOVE.uid: RAW}, clock, lambda _: None, write, "run", **more)
 
 
 async def interrupted(server: Server) -> None:
@@ -149,3 +149,24 @@ async def test_the_cap_an_hour_counts_what_others_move_meanwhile() -> None:
 def test_a_priority_that_no_reservation_may_have_is_brought_within() -> None:
     spec = msgspec.structs.replace(RAW.spec, priority=2_000_000_000)
     assert reservation_spec(msgspec.structs.replace(RAW, spec=spec), MOVE, 60)["priority"] == 10**9
+
+
+async def test_who_may_not_lead_any_more_neither_reserves_nor_evicts() -> None:
+    server = Server()
+    async with asyncio.timeout(30.0):
+        await carry_out(server, leads=lambda: False).run()
+    assert server.log == []
+    answers = iter((True, False))
+    async with asyncio.timeout(30.0):
+        await carry_out(server, leads=lambda: next(answers)).run()
+    assert server.log == ["create Reservation", "write 1", "write 0", "delete"]
+
+
+async def test_what_is_freed_for_a_unit_is_kept_for_it_before_anybody_moves_and_given_back_at_the_end() -> None:
+    server = Server()
+    server.answer.set()
+    server.refusal = KubeRejected("no", status=403)
+    async with asyncio.timeout(30.0):
+        await carry_out(server, unit=[(RAW, "a")]).run()
+    assert server.log[:2] == ["create Reservation"] * 2
+    assert server.log.count("delete") == 2

@@ -36,14 +36,17 @@ from shared.rebalance.carrying import (
     Reserve,
     ReserveRefused,
     RoomTold,
+    StopAsked,
     WatchLost,
 )
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
 from shared.runtime.kube.reservations import ReservationName, create, give_back
+from shared.runtime.process.failpoints import Failpoints
 
-LABEL = "conclave.io/rebalance"
-"""On our Reservations: the run that made them."""
+LABEL, POD_LABEL = "conclave.io/rebalance", "conclave.io/rebalance-pod"
+"""On our Reservations: the run that made them, and the uid of the pod that is to leave."""
+NOT_LEADING = "another process may lead by now"
 REQUEST_S = 10.0
 NO_KIND = "; the cluster has no Reservations: apply k8s/base/reservations-crd.yaml"
 BUSY = (409, 429, 500, 502, 503, 504)
@@ -61,7 +64,8 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
-    ``write``: the history."""
+    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others; ``unit``: pods for
+    which room is made, and on which node: what is freed there is kept for them until the end."""
 
     def __init__(
         self,
@@ -72,9 +76,14 @@ class CarryOut:
         tell: Callable[[str], None],
         write: WriteMoves,
         run: str = "",
+        leads: Callable[[], bool] = lambda: True,
+        unit: Sequence[tuple[SourcedPod, str]] = (),
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
-        self._write = write
+        self._write, self._leads, self._unit = write, leads, unit
+        self._unit_rooms: list[tuple[str, str]] = []
+        self._failpoints = Failpoints.from_environment()
+        self._batch = 0
         self._writing = asyncio.Lock()
         self._written: dict[str, str] = {}
         """The steps that are written down, and who came for each."""
@@ -98,6 +107,7 @@ class CarryOut:
                     group.create_task(self._follow(PODS, self._pod)),
                 ]
                 try:
+                    await asyncio.gather(*(self._keep(number, *one) for number, one in enumerate(self._unit)))
                     self._do(self._carrying.start(self._clock()))
                     await self._turns()
                 finally:
@@ -108,7 +118,12 @@ class CarryOut:
             for task in self._tasks:
                 task.cancel()
             expected = self._carrying.expected()
-            await self._clean([where for where in sorted(self._open) if self._of[where] not in expected])
+            rest = [where for where in sorted(self._open) if self._of[where] not in expected]
+            await self._clean([*rest, *self._unit_rooms])
+
+    def stop(self, why: str) -> None:
+        """Begin nothing more; ``run`` returns once what is on its way is known."""
+        self._events.put_nowait(StopAsked(why))
 
     async def _ended(self) -> None:
         """What is told already is heard, evictions on their way are waited for, and what became of them is written."""
@@ -138,6 +153,9 @@ class CarryOut:
         for one in instructions:
             match one:
                 case Reserve(move):
+                    if move.batch > self._batch:
+                        self._batch = move.batch
+                        self._failpoints.reach("before_move_batch")
                     self._steps += 1
                     where = move.namespace, f"rebalance-{self.run_name}-{self._steps}"
                     self._of[where] = move.step
@@ -161,15 +179,32 @@ class CarryOut:
         patience = self._carrying.patience
         spec = reservation_spec(self._raws[move.uid], move, patience.time_to_live_s)
         where = ReservationName(namespace, name)
+        if not self._leads():
+            self._open.discard((namespace, name))
+            self._events.put_nowait(ReserveRefused(move.step, NOT_LEADING))
+            return
         try:
             async with asyncio.timeout(REQUEST_S):
-                await create(self._api, where, spec, labels={LABEL: self.run_name})
+                await create(self._api, where, spec, labels={LABEL: self.run_name, POD_LABEL: move.uid})
+            self._failpoints.reach("after_move_reserve")
         except KubeRejected as error:
             self._open.discard((namespace, name))
             hint = NO_KIND if error.status == 404 else ""
             self._events.put_nowait(ReserveRefused(move.step, f"{str(error)[:200]}{hint}"))
         except (KubeError, TimeoutError):
             pass  # the watch shows it, or its time passes
+
+    async def _keep(self, number: int, raw: SourcedPod, node: str) -> None:
+        """Ask for room for a pod of the unit: it is kept as soon as it is free there. Without it others may come first,
+        which is told."""
+        where = raw.metadata.namespace or "", f"rebalance-{self.run_name}-unit-{number}"
+        spec = room_spec(raw, node, self._carrying.patience.time_to_live_s)
+        self._unit_rooms.append(where)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await create(self._api, ReservationName(*where), spec, labels={LABEL: self.run_name})
+        except (KubeError, TimeoutError) as error:
+            self._tell(f"note     no room is kept for {raw.metadata.name} on {node}: {str(error)[:200] or 'no answer'}")
 
     async def _write_down(self, *, again: bool = False) -> None:
         """The moves as they are now, unless that is written. Raises ``KubeError``, ``ConfigError``."""
@@ -187,10 +222,15 @@ class CarryOut:
             why = f"the move cannot be written down: {str(error)[:200] or 'no answer'}"
             self._events.put_nowait(EvictionAnswered(move.step, why, later=True))
             return
+        if not self._leads():
+            self._events.put_nowait(EvictionAnswered(move.step, NOT_LEADING))
+            return
+        self._failpoints.reach("before_move_evict")
         try:
             async with asyncio.timeout(REQUEST_S):
                 await self._api.evict(namespace=move.namespace, name=name, uid=uid)
             answer = EvictionAnswered(move.step)
+            self._failpoints.reach("after_move_evict")
         except KubeRejected as error:
             if error.status == 404:
                 answer = EvictionAnswered(move.step)  # it has left already
@@ -273,6 +313,8 @@ class CarryOut:
         if terms.phase.over:
             self._open.discard(where)
         message = pod.invalid or terms.message or terms.reason
+        if terms.phase.value == "Succeeded":
+            self._failpoints.reach("after_move_taken")
         taken = terms.taken_by[0] if terms.taken_by else ""
         self._events.put_nowait(RoomTold(step, terms.phase.value, pod.node_name, message, taken))
 
@@ -307,14 +349,20 @@ def is_ready(pod: KubePod) -> bool:
 def reservation_spec(raw: SourcedPod, move: Move, time_to_live_s: int) -> dict[str, Any]:
     """What is asked for: room for a pod as its owner makes it, on the target, for one of that owner's pods."""
     _, kind, name = owner_of(raw.metadata)
+    found = room_spec(raw, move.target, time_to_live_s)
+    return found | {"owners": [{"controller": {"kind": kind, "name": name}}]}
+
+
+def room_spec(raw: SourcedPod, node: str, time_to_live_s: int) -> dict[str, Any]:
+    """Room of the pod's shape on a node, for the pod itself."""
     spec = msgspec.to_builtins(raw.spec)
     for field in ("nodeName", "schedulingGates", "priority"):
         spec.pop(field, None)
     meta = {"labels": raw.metadata.labels or {}}
     return {
         "template": {"metadata": meta, "spec": spec},
-        "owners": [{"controller": {"kind": kind, "name": name}}],
-        "nodes": {"names": [move.target]},
+        "owners": [{"pod": raw.metadata.name}],
+        "nodes": {"names": [node]},
         "priority": min(max(raw.spec.priority or 0, LEAST_PRIORITY), MOST_PRIORITY),
         "allocateOnce": True,
         "ttlSeconds": time_to_live_s,

@@ -1,0 +1,1 @@
+"""What is looked at and moved next, and when a goal is given up. Pure."""
