@@ -3,8 +3,8 @@
 Much of what comes at once comes by the clock: cron, top-of-the-hour traffic. Who is asked to leave when it is measured
 is gone a grace later, and it is there by then. So for each of ``BINS`` parts of an hour the rise over the next
 ``lead_s`` is kept, learned as the hours pass: one that is higher counts at once and whole, one that is lower as far as
-the one before has faded (``FADE``), so that what came once is forgotten within some hours and what comes every other
-hour is not.
+the one before has faded (``FADE``), so that what came once is forgotten over the day and what comes every other hour
+is not.
 
     sample --its part of the hour--> waits ``lead_s`` for what comes --rise--> that part's --an hour later--> foreseen
 
@@ -22,8 +22,8 @@ HOUR_S = 3600.0
 BIN_S = 15.0
 """How often metrics come at most."""
 BINS = round(HOUR_S / BIN_S)
-FADE = 0.8
-"""Of a rise that did not come again so much counts after an hour: half of it after three."""
+FADE = 0.9
+"""Of a rise that did not come again so much counts after an hour: half of it after seven."""
 
 _NOTHING: Pair = (0.0, 0.0)
 
@@ -31,8 +31,8 @@ _NOTHING: Pair = (0.0, 0.0)
 class Foresight:
     """Rises of CPU and memory; ``lead_s`` 0: nothing is foreseen, or kept."""
 
-    def __init__(self, lead_s: float) -> None:
-        self._lead_s = lead_s
+    def __init__(self, lead_s: float, fade: float = FADE) -> None:
+        self._lead_s, self._fade = lead_s, fade
         self._open: deque[tuple[float, Pair, Pair]] = deque()
         """(begin of the part of an hour, what was taken then, the most since) while its lead lasts."""
         self._last = _NOTHING
@@ -68,7 +68,7 @@ class Foresight:
     def _known(self, at_s: float, *, fresh_h: int) -> Pair:
         """The rise of that part of an hour, as far as it has not faded; after ``fresh_h`` hours it is whole."""
         at = int(at_s // BIN_S) % BINS
-        part = FADE ** max(0, int(at_s // HOUR_S) - self._learned[at] - fresh_h)
+        part = self._fade ** max(0, int(at_s // HOUR_S) - self._learned[at] - fresh_h)
         return self._cpu[at] * part, self._memory[at] * part
 
 
