@@ -2,8 +2,7 @@
 
     .venv/bin/python -m bench.policies.tidal_levels --trace-dir DIR [--seeds 500-509] [--agents 4]
 
-Each choice is a threshold of CPU, the change that is written at once, the margin of who gives way, and how far ahead is
-foreseen what comes by the clock. Told are the
+Each choice is a threshold of CPU, the change that is written at once, and the margin of who gives way. Told are the
 figures that have goals, mean ± s.d. over seeds, and the *slack*: the least distance from a goal, in standard errors of
 the mean. The choice with the greatest slack is played on test seeds (``conclave evaluate --suite tidal``), once.
 """
@@ -29,29 +28,25 @@ from lab.workers import Workers
 from services.cli.inputs import is_trace, read_trace
 
 REMEDY = "give the folder of all traces"
-HEAD = ("CPU %, change %, margin %, foreseen s", "CPU at the peak", "violated, above alone", "work lost", "slack, s.e.")
+HEAD = ("CPU %, change %, margin %", "CPU at the peak", "violated, above alone", "work lost", "slack, s.e.")
 
 
 @dataclass(frozen=True, slots=True)
 class LendingChoice:
-    """Percent; ``foresee_s`` seconds."""
+    """Percent, all three."""
 
     cpu: float
     change: float
     margin: float
-    foresee_s: float = 0.0
 
     def levels(self) -> TidalLevels:
         """The day's, lent by these."""
         usual = TidalLevels()
-        rule = replace(usual.rule, cpu_percent=self.cpu, change_percent=self.change, foresee_s=self.foresee_s)
+        rule = replace(usual.rule, cpu_percent=self.cpu, change_percent=self.change)
         return replace(usual, rule=rule, offline_margin=self.margin / 100)
 
 
-CHOICES = (
-    LendingChoice(77.5, 3, 1, 60), LendingChoice(76.5, 3, 1),
-    LendingChoice(76.5, 1, 1), LendingChoice(76.5, 1, 0), LendingChoice(77, 1, 0),
-)  # fmt: skip
+CHOICES = (LendingChoice(76.5, 3, 1), LendingChoice(76.5, 1, 1), LendingChoice(76.5, 1, 0), LendingChoice(77, 1, 0))
 
 
 def slack(values: Sequence[float], goal: float) -> float:
@@ -67,7 +62,7 @@ def row(lent: LendingChoice, days: Sequence[Mapping[str, float]], alone: Sequenc
         slack(peak, PEAK_CPU), slack([-one for one in more], -MORE_VIOLATIONS), slack([-one for one in lost], -LOST)
     )
     shown = (f"{fmean(one):.3f} ± {stdev(one):.3f}" for one in (peak, more, lost))
-    return f"{lent.cpu:g}, {lent.change:g}, {lent.margin:g}, {lent.foresee_s:g}", *shown, f"{least:+.1f}"
+    return f"{lent.cpu:g}, {lent.change:g}, {lent.margin:g}", *shown, f"{least:+.1f}"
 
 
 def main() -> None:

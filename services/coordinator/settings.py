@@ -156,9 +156,6 @@ class CoordinatorSettings(LeaderSettings):
     """A node is written at once where what it may lend differs by more than so much from what it says."""
     lend_rewrite_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = LENDING_DEFAULTS.rewrite_s
     """Where it differs by less, so long after it was written."""
-    lend_foresee_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = LENDING_DEFAULTS.foresee_s
-    """What is taken of a node counts with the rise that the next so many seconds brought at the same minute of past
-    hours, so that offline pods are gone as it comes: the age of metrics and their grace, 60 or 90. 0: off."""
     workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
@@ -230,7 +227,6 @@ class CoordinatorSettings(LeaderSettings):
             degrade_s=self.lend_degrade_s,
             change_percent=self.lend_change_percent,
             rewrite_s=self.lend_rewrite_s,
-            foresee_s=self.lend_foresee_s,
         )
 
     @property
@@ -324,7 +320,6 @@ RUNTIME_SETTINGS = RuntimeTable(
         "lend_degrade_s",
         "lend_change_percent",
         "lend_rewrite_s",
-        "lend_foresee_s",
         "rollout_window_s",
         "rollout_min_samples",
         "rollout_good_windows",

@@ -122,7 +122,7 @@ async def test_a_disruption_budget_is_kept_and_the_node_says_who_stays(scene: Sc
 
 
 async def test_as_many_leave_as_must_though_all_who_lead_are_killed(scene: Scene, mesh: tuple[str, int]) -> None:
-    """Once somebody has been asked to. Each of them is told why, whoever leads by then."""
+    """Once somebody has been asked to."""
     node = await scene.node("a", slots=1)
     await lend(scene, node, 8)
     await deployment(scene, 8, grace_s=20)
@@ -134,12 +134,5 @@ async def test_as_many_leave_as_must_though_all_who_lead_are_killed(scene: Scene
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     await scene.until(lambda: bound(scene) == 2)
-    left, told = set(scene.stopped), set[str]()
-    assert len(left) == len(scene.stopped) == 6
-    async for event in scene.objects(f"/apis/events.k8s.io/v1/namespaces/{scene.name}/events"):
-        if event["object"].get("reason") == "GaveWay":
-            told.add(event["object"]["regarding"]["name"])
-        if told == left:
-            break
     await scene.rounds_go_by()
-    assert bound(scene) == 2
+    assert len(scene.stopped) == 6

@@ -71,13 +71,10 @@ class TidalLevels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = field(
-        default_factory=lambda: LendingRule(cpu_percent=77.5, window_s=900.0, change_percent=3.0, foresee_s=60.0)
-    )
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=76.5, window_s=900.0, change_percent=3.0))
     """Koordinator's formula; its 60 % could not reach 60 % of CPU used. Jobs use less than they ask for, so this leaves
     room below the line for what demand rises until somebody has left. Over a quarter of an hour, so that what comes and
-    goes within minutes is not lent; written at once by small steps, so that who has to leave hears of it. A minute is
-    foreseen: readings are a step old when they are heard, and who leaves has half a minute."""
+    goes within minutes is not lent; written at once by small steps, so that who has to leave hears of it."""
 
     offline_margin: float = 0.01
     """Offline pods leave where so much of what they hold is missing. Little: online pods miss it."""

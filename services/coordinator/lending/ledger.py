@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from services.coordinator.lending.foresight import Foresight
 from services.coordinator.lending.node_loan import Amounts, NodeLoan, UseOf, judge
 from services.coordinator.lending.window import LoadWindow
 from services.coordinator.usage.measured import MeasuredNode
@@ -108,9 +107,6 @@ class LoanLedger:
         if rule.window_s != self.rule.window_s:
             for standing in self._nodes.values():
                 standing.loan.window = LoadWindow(rule.window_s)
-        if rule.foresee_s != self.rule.foresee_s:
-            for standing in self._nodes.values():
-                standing.loan.foresight = Foresight(rule.foresee_s)
         if on and not self.on:
             self._nodes.clear()  # what was measured before is not known to be without a gap
         self.rule, self.on = rule, on
@@ -123,7 +119,7 @@ class LoanLedger:
     def _standing(self, node: Node, now_s: float) -> _Standing:
         standing = self._nodes.get(node.name)
         if standing is None or standing.loan.uid != node.uid:
-            loan = NodeLoan(node.uid, LoadWindow(self.rule.window_s), Foresight(self.rule.foresee_s))
+            loan = NodeLoan(node.uid, LoadWindow(self.rule.window_s))
             standing = self._nodes[node.name] = _Standing(loan, written_s=now_s)
         return standing
 

@@ -25,7 +25,6 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from services.coordinator.lending.foresight import Foresight
 from services.coordinator.lending.pod_uses import KnownUse
 from services.coordinator.lending.window import LoadWindow, Pair
 from services.coordinator.usage.measured import MeasuredNode
@@ -67,7 +66,6 @@ class NodeLoan:
 
     uid: str
     window: LoadWindow
-    foresight: Foresight
     want: Amounts | None = None
     why: str = ""
     doubts: tuple[str, ...] = ()
@@ -146,16 +144,15 @@ def judge(
     loan.before = by_pods[0], by_pods[1]
     loan.taken = found[0], found[1]
     loan.window.add(now_s, loan.taken)
-    loan.foresight.add(now_s, loan.taken)
-    most, ahead = loan.window.percentile(rule.percentile), loan.foresight.ahead(now_s)
-    counts = [max(loan.taken[part] + ahead[part], most[part]) for part in range(len(TRADED))]
+    most = loan.window.percentile(rule.percentile)
     cpu, memory = (
-        lent(resource, capacity[part], counts[part], rule, age_s=0.0) for part, resource in enumerate(TRADED)
+        lent(resource, capacity[part], max(loan.taken[part], most[part]), rule, age_s=0.0)
+        for part, resource in enumerate(TRADED)
     )
     loan.base = loan.want = cpu, memory
     loan.why = "; ".join(
         f"{resource}: {rule.threshold(resource) * 100:g} % of {amount_text(resource, capacity[part])} less "
-        f"{amount_text(resource, round(counts[part]))} that is {'taken' if counts[part] <= most[part] else 'foreseen'}"
+        f"{amount_text(resource, round(max(loan.taken[part], most[part])))} that is taken"
         for part, resource in enumerate(TRADED)
     )
     if pods and not uses:

@@ -30,8 +30,7 @@ class LendingRule:
     """``cpu_percent``, ``memory_percent``: so much of the node is used at most, by all pods together.
     ``margin_percent``: so much of what could be lent is kept back. ``percentile``: of what was taken over the last
     ``window_s``, or what is taken now where that is more. ``degrade_s``: nothing is lent of a node of which no metric
-    is younger. Written when it differs by more than ``change_percent``, or at all after ``rewrite_s``. ``foresee_s``:
-    what is taken counts with the rise that the next so many seconds brought in past hours; 0: it does not."""
+    is younger. Written when it differs by more than ``change_percent``, or at all after ``rewrite_s``."""
 
     cpu_percent: float = 60.0
     memory_percent: float = 65.0
@@ -41,7 +40,6 @@ class LendingRule:
     degrade_s: float = 900.0
     change_percent: float = 10.0
     rewrite_s: float = 300.0
-    foresee_s: float = 0.0
 
     def threshold(self, resource: str) -> float:
         """As a share of capacity."""

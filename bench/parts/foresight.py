@@ -8,7 +8,8 @@ is not.
 
     sample --its part of the hour--> waits ``lead_s`` for what comes --rise--> that part's --an hour later--> foreseen
 
-Nothing is stored: a new leader has foreseen nothing until an hour has passed. It only ever adds to what is taken.
+It only ever adds to what is taken. No service has it: on days that were played it cost more work than it was worth
+(``docs/tidal.md``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ BIN_S = 15.0
 BINS = round(HOUR_S / BIN_S)
 FADE = 0.9
 """Of a rise that did not come again so much counts after an hour: half of it after seven."""
+
+LEAST = 0.08
+"""Of what the node has: what rises by less is not foreseen. Each small rise would send somebody away every quarter of a
+minute, where it comes and where it does not; the threshold is there for those (``bench.parts.tidal_foresight``)."""
 
 _NOTHING: Pair = (0.0, 0.0)
 
@@ -61,9 +66,12 @@ class Foresight:
             at = int(at_s // BIN_S) % BINS
             (self._cpu[at], self._memory[at]), self._learned[at] = rise, int(at_s // HOUR_S)
 
-    def ahead(self, now_s: float) -> Pair:
-        """By how much more may be taken within the lead."""
-        return self._known(now_s, fresh_h=1) if self._lead_s else _NOTHING
+    def ahead(self, now_s: float, capacity: Pair) -> Pair:
+        """By how much more may be taken within the lead, of a node that has so much."""
+        if not self._lead_s:
+            return _NOTHING
+        cpu, memory = self._known(now_s, fresh_h=1)
+        return cpu * (cpu >= LEAST * capacity[0]), memory * (memory >= LEAST * capacity[1])
 
     def _known(self, at_s: float, *, fresh_h: int) -> Pair:
         """The rise of that part of an hour, as far as it has not faded; after ``fresh_h`` hours it is whole."""
