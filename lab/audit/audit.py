@@ -5,6 +5,9 @@ with it, and looks at nothing but the file. What is counted:
 
 - ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
 - ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
+- ``zones_overcommitted``: nodes that at any time got a pod by which no seating in their zones exists; Bindings of
+  which that could not be found out are ``zones_unjudged`` (``zone_sums``);
+- ``lent_overcommitted``: of the over-committed nodes those that got more of what they lend than they lend;
 - ``lent_wrong``: writes of what nodes lend that took another's place, or cannot be (``loans``);
 - ``reserved_wrong``: Bindings by which room that a Reservation keeps went to others, or was taken twice
   (``reservations``);
@@ -45,6 +48,7 @@ from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import StorageAudit
 from lab.audit.units import UnitReport, UnitsAudit
 from lab.audit.waiting import WaitingAudit
+from lab.audit.zone_sums import ZoneSums
 from lab.audit.zones import KINDS as TOPOLOGY_KINDS
 from lab.audit.zones import ZonesAudit, refused
 
@@ -68,6 +72,9 @@ class AuditReport:
     pods_finished: int = 0
     double_bound: int = 0
     overcommitted_nodes: int = 0
+    zones_overcommitted: int = 0
+    zones_unjudged: int = 0
+    lent_overcommitted: int = 0
     lent_wrong: int = 0
     reserved_wrong: int = 0
     gpu_violations: int = 0
@@ -87,9 +94,9 @@ class AuditReport:
     def ok(self) -> bool:
         """Whether every invariant held."""
         wrong = (
-            self.double_bound, self.overcommitted_nodes, self.lent_wrong, self.reserved_wrong,
-            self.gpu_violations, self.misplaced, self.devices_twice, self.claims_leaked, self.schedulable_but_unbound,
-            self.lost,
+            self.double_bound, self.overcommitted_nodes, self.zones_overcommitted, self.lent_overcommitted,
+            self.lent_wrong, self.reserved_wrong, self.gpu_violations, self.misplaced, self.devices_twice,
+            self.claims_leaked, self.schedulable_but_unbound, self.lost,
         )  # fmt: skip
         return not (any(wrong) or self.units.wrong)
 
@@ -140,10 +147,13 @@ class Audit:
         self._storage = StorageAudit()
         self._devices = DevicesAudit()
         self._zones = ZonesAudit()
+        self._zone_sums = ZoneSums()
         self._loans = LoansAudit()
         self._reservations = Reservations(self._note)
         self._refused: set[str] = set()
         self._overcommitted: set[str] = set()
+        self._zones_over: set[str] = set()
+        self._lent_over: set[str] = set()
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
         self._report = AuditReport()
@@ -176,6 +186,7 @@ class Audit:
             self._reservations.change(entry)
         elif entry.kind in TOPOLOGY_KINDS:
             self._zones.change(entry.name, None if entry.gone else entry.object, entry.kind)
+            self._zone_sums.change(entry.kind, entry.name, None if entry.gone else entry.object, entry.time_s)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
@@ -264,11 +275,17 @@ class Audit:
         self._storage.stand(pod)
         annotations = entry.object["metadata"].get("annotations") or {}
         for check, what in self._book(node).add(entry.uid, record.facts, annotations, entry.time_s):
-            if check == "overcommitted":
+            if check in ("overcommitted", "overlent"):
                 self._overcommitted.add(node)
+                if check == "overlent":
+                    self._lent_over.add(node)
             else:
                 (self._gpu if check == "gpu" else self._misplaced).add(entry.uid)
             self._note(f"{check}: {record.key} on {node}: {what} (rv {entry.rv})")
+        mine = record.mine and not created_there
+        if what := self._zone_sums.bound(entry.uid, entry.object, node, entry.time_s, mine=mine):
+            self._zones_over.add(node)
+            self._note(f"zones: {record.key} on {node}: {what} (rv {entry.rv})")
 
     def _judge(self, entry: LogEntry, record: _PodRecord, node: str) -> tuple[str, str]:
         """Why a pod that is bound now may not be here, and why other pods forbid it; each empty when it may."""
@@ -291,6 +308,7 @@ class Audit:
     def _leave(self, entry: LogEntry, record: _PodRecord) -> None:
         if record.node:
             self._book(record.node).remove(entry.uid)
+            self._zone_sums.left(entry.uid, record.node)
             self._relations.leave(entry.namespace, entry.uid, entry.time_s)
             if record.gang is not None:
                 self._landing.left(record.gang, entry.uid)
@@ -310,6 +328,8 @@ class Audit:
         report.pods_deleted = sum(1 for record in self._pods.values() if record.deleted)
         report.pods_finished = sum(1 for r in self._pods.values() if r.phase in FINISHED and not r.deleted)
         report.overcommitted_nodes = len(self._overcommitted)
+        report.zones_overcommitted, report.lent_overcommitted = len(self._zones_over), len(self._lent_over)
+        report.zones_unjudged = self._zone_sums.unjudged
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         twice = list(self._devices.twice())
         leaked = list(

@@ -88,7 +88,7 @@ class NodeBook:
             if lends(name):  # what is lent is lowered at any moment: who did not see it yet is not to blame
                 has = max(facts.allocatable.get(name, 0) for facts in self.seen(time_s)) if self.seen(time_s) else 0
             if self.used[name] - unseen.get(name, 0) > has:
-                yield "overcommitted", f"{name}: {self.used[name]} used of {has}"
+                yield "overlent" if lends(name) else "overcommitted", f"{name}: {self.used[name]} used of {has}"
         yield from self._add_devices(uid, pod, annotations)
 
     def _add_devices(self, uid: str, pod: AuditedPodFacts, annotations: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,8 @@
 """Why an offline pod may be evicted for nobody: a node lends less than offline pods hold there.
 
-Read from the objects alone, by this audit's own code. A pod is offline that requests a lent resource, or of which every
-mark of four vocabularies says so. What is lent is the node's allocatable; it may have changed a moment ago
-(``GRACE_S``). What it does not name is not known, and excuses nobody. Of a gang it is enough that one member stands
-where too little is lent: it leaves whole.
+Read from the objects alone, by this audit's own code. What is lent is the node's allocatable; it may have changed a
+moment ago (``GRACE_S``). What it does not name is not known, and excuses nobody. Of a gang it is enough that one member
+stands where too little is lent: it leaves whole.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from lab.audit.ledger import NodeBook
-from lab.audit.qos import is_lent
+from lab.audit.rules import lends
 
 if TYPE_CHECKING:
     from lab.audit.pods import AuditedPod
@@ -33,6 +32,6 @@ def _short(book: NodeBook | None, pod: AuditedPod, time_s: float) -> bool:
     lately = (book.before,) if time_s - book.changed_s <= GRACE_S else ()
     for facts in (book.facts, *lately):
         for name, _ in pod.requests if facts is not None else ():
-            if is_lent(name) and facts is not None and book.used.get(name, 0) > facts.allocatable.get(name, math.inf):
+            if lends(name) and facts is not None and book.used.get(name, 0) > facts.allocatable.get(name, math.inf):
                 return True
     return False

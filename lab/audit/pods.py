@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lab.audit.groups import AuditedGroup, Groups
-from lab.audit.qos import is_offline
-from lab.audit.rules import GPU_MILLI, Amounts, Json, pod_requests, status_on_node
+from lab.audit.rules import GPU_MILLI, Amounts, Json, lends, pod_requests, status_on_node
 
 FINISHED = ("Succeeded", "Failed")
 FOREIGN_SCHEDULER = "default-scheduler"
+LABELS = {"koordinator.sh/qosClass": "BE", "conclave.io/qos": "offline"}
+ANNOTATIONS = {
+    "katalyst.kubewharf.io/qos_level": "reclaimed_cores", "volcano.sh/qos-level": "BE", "conclave.io/qos": "offline",
+}  # fmt: skip
 PREEMPTIBLE = "conclave.io/preemptible"
 """Annotation "false": never a victim."""
 
@@ -80,6 +84,16 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> AuditedPo
         succeeded=status.get("phase") == "Succeeded",
         offline=is_offline(meta, requests),
     )
+
+
+def is_offline(meta: Json, requests: Iterable[tuple[str, int]]) -> bool:
+    """Whether a pod is offline: it requests a lent resource, or each of its marks in four vocabularies says so."""
+    if any(lends(name) for name, _ in requests):
+        return True
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    said = [labels[key] == value for key, value in LABELS.items() if key in labels]
+    said += [annotations[key] == value for key, value in ANNOTATIONS.items() if key in annotations]
+    return bool(said) and all(said)
 
 
 def _plain(spec: Json, annotations: Json, requests: tuple[tuple[str, int], ...]) -> bool:

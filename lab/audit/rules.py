@@ -58,11 +58,14 @@ def amounts(quantities: Json | None) -> Amounts:
 
 
 LENT = ("batch-cpu", "batch-memory")
+KATALYST_LENT = (
+    "resource.katalyst.kubewharf.io/reclaimed_millicpu", "resource.katalyst.kubewharf.io/reclaimed_memory",
+)  # fmt: skip
 
 
 def lends(resource: str) -> bool:
-    """Whether nodes lend it, whatever its domain is."""
-    return "/" in resource and resource.rpartition("/")[2] in LENT
+    """Whether nodes lend it: by the last part of its name, whose domain is the lender's; of Katalyst by all of it."""
+    return ("/" in resource and resource.rpartition("/")[2] in LENT) or resource in KATALYST_LENT
 
 
 def add(into: Amounts, what: Amounts, sign: int = 1) -> None:

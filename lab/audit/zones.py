@@ -67,25 +67,38 @@ class ZonesAudit:
         spec = pod.get("spec") or {}
         if not zones:
             return True
-        if spec.get("initContainers"):
-            return not any(wanted for wanted in _wanted(spec, zones))
-        return all(_seat(wanted, zones) for wanted in _wanted(spec, zones))
+        known = {name for zone in zones for name in zone}
+        if spec.get("initContainers"):  # what they hold besides is not worked out
+            every = [*spec["initContainers"], *(spec.get("containers") or ())]
+            return not any(aligned({**spec, "initContainers": [], "containers": every}, known))
+        return all(_seat(wanted, zones) for wanted in aligned(spec, known))
 
     def _katalyst_admits(self, pod: Json, node: str) -> bool:
-        wanted, zones = _bound_to_zones(pod), self._katalyst[node]
-        if wanted is None:
+        if _bound_to_zones(pod) is None:
             return True
-        annotations, containers = pod["metadata"]["annotations"], pod["spec"]["containers"]
-        main = annotations.get("kubernetes.io/main-container-name") or containers[0]["name"]
-        asked = next((one for one in containers if one["name"] == main), None)
-        if asked is None or not wanted:
+        kept = kept_in_zones(pod)
+        if kept is None:
             return False
+        requests, alone = kept
+        zones = self._katalyst[node]
         named = {_uid(one) for zone in zones for one in zone.get("allocations") or ()}
         if any(at == node and uid not in named for uid, (at, _) in self._dedicated.items()):
             return False  # nobody knows which zone that one has
-        lonely = {uid for uid, (_, alone) in self._dedicated.items() if alone}
-        requests = amounts((asked.get("resources") or {}).get("requests"))
-        return any(_has_room(zone, requests, lonely, alone=wanted.get("numa_exclusive") == "true") for zone in zones)
+        lonely = {uid for uid, (_, lonely) in self._dedicated.items() if lonely}
+        return any(_has_room(zone, requests, lonely, alone=alone) for zone in zones)
+
+
+def kept_in_zones(pod: Json) -> tuple[Amounts, bool] | None:
+    """What Katalyst's agent keeps in zones for a pod of dedicated cores: its main container's requests, and whether
+    alone; None where it keeps nothing, or nobody can read what it is to keep."""
+    wanted, containers = _bound_to_zones(pod), (pod.get("spec") or {}).get("containers") or ()
+    if not wanted or not containers:
+        return None
+    main = pod["metadata"]["annotations"].get("kubernetes.io/main-container-name") or containers[0]["name"]
+    asked = next((one for one in containers if one["name"] == main), None)
+    if asked is None:
+        return None
+    return amounts((asked.get("resources") or {}).get("requests")), wanted.get("numa_exclusive") == "true"
 
 
 def _bound_to_zones(pod: Json) -> Json | None:
@@ -139,12 +152,11 @@ def _seat(wanted: Amounts, zones: list[Amounts]) -> bool:
     return False
 
 
-def _wanted(spec: Json, zones: list[Amounts]) -> Iterator[Amounts]:
-    """Of each container what some zone has and it is aligned by."""
-    known = {name for zone in zones for name in zone}
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    guaranteed = "resources" not in spec and all(_guaranteed(one) for one in containers)
-    for one in containers:
+def aligned(spec: Json, known: set[str]) -> Iterator[Amounts]:
+    """Of each container that stays, sidecars first, what it is aligned by, of what zones have (``known``)."""
+    first, containers = spec.get("initContainers") or (), spec.get("containers") or ()
+    guaranteed = "resources" not in spec and all(_guaranteed(one) for one in (*first, *containers))
+    for one in (*(one for one in first if one.get("restartPolicy") == "Always"), *containers):
         limits = amounts((one.get("resources") or {}).get("limits"))
         yield {
             name: value

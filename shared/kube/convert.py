@@ -94,12 +94,13 @@ def pod_from_api(pod: api.KubePod) -> Pod:
             devices = _devices(annotations.get(DEVICES_ANNOTATION, ""))
         except ObjectError as error:
             pod_class, invalid = PodClass(), str(error)
-    condition, preempted = ("", "", ""), False
+    condition, preempted, why_preempted = ("", "", ""), False, ""
     for item in status.conditions or ():
         if item.type == "PodScheduled":
             condition = (item.status, item.reason or "", item.message or "")
         elif item.type == "DisruptionTarget":
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
+            why_preempted = (item.message or "") if preempted else ""
     pending, owner = not spec.node_name, owner_of(meta)
     workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
     asks = None
@@ -142,7 +143,7 @@ def pod_from_api(pod: api.KubePod) -> Pod:
         refused=status.reason if status.reason in REFUSALS else "",
         qos=qos,
         qos_doubt=doubt,
-        offline=offline_terms_of(meta, owner) if qos is Qos.OFFLINE else None,
+        offline=offline_terms_of(meta, owner, why_preempted) if qos is Qos.OFFLINE else None,
     )
     if annotations and (RESERVATION_ANNOTATION in annotations or KEEP_ROOM_ANNOTATION in annotations):
         found = replace(

@@ -14,6 +14,7 @@ from shared.kube.objects import ObjectMeta
 from shared.model.offline import (
     CHECKPOINT_ANNOTATION,
     EVICTION_LABEL,
+    GIVE_WAY,
     INTERVAL_ANNOTATION,
     MIN_RUNTIME_ANNOTATION,
     RESTART_ANNOTATION,
@@ -36,18 +37,22 @@ COMMON = {returns: OfflineTerms(returns) for returns in (False, True)}
 """Of pods that say nothing more, as nearly all do."""
 
 
-def offline_terms_of(meta: ObjectMeta, owner: tuple[str, str, str]) -> OfflineTerms:
-    """The terms of an offline pod. ``owner``: (apiVersion, kind, name) of its controller, empty where it has none."""
+def offline_terms_of(meta: ObjectMeta, owner: tuple[str, str, str], marked: str = "") -> OfflineTerms:
+    """The terms of an offline pod. ``owner``: (apiVersion, kind, name) of its controller, empty where it has none;
+    ``marked``: why it is a victim, as its condition says."""
     annotations, labels = meta.annotations or {}, meta.labels or {}
     returns = _returns(annotations.get(PREEMPTIBLE_ANNOTATION), labels.get(EVICTION_LABEL), owner)
-    if annotations.keys().isdisjoint(SAID):
+    gives_way = marked.endswith(GIVE_WAY)
+    if annotations.keys().isdisjoint(SAID) and not gives_way:
         return COMMON[returns]
     saved, no_time = _time(annotations, CHECKPOINT_ANNOTATION)
     restart_s, no_restart = _seconds(annotations, RESTART_ANNOTATION)
     min_runtime_s, no_runtime = _seconds(annotations, MIN_RUNTIME_ANNOTATION)
     saves_every_s, no_interval = _seconds(annotations, INTERVAL_ANNOTATION)
     doubt = "; ".join(filter(None, (no_time, no_interval, no_restart, no_runtime)))
-    return OfflineTerms(returns, saved or 0.0, restart_s or 0.0, saves_every_s, min_runtime_s, doubt)
+    return OfflineTerms(
+        returns, saved or 0.0, restart_s or 0.0, saves_every_s, min_runtime_s, doubt, gives_way=gives_way
+    )
 
 
 def _returns(preemptible: str | None, eviction: str | None, owner: tuple[str, str, str]) -> bool:

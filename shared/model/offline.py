@@ -20,13 +20,17 @@ MIN_RUNTIME_ANNOTATION = "conclave.io/min-runtime-seconds"
 EVICTION_LABEL = "koordinator.sh/eviction-enabled"
 """On a pod, as Koordinator reads it: "true": it may be evicted, "false": it may not."""
 
+GIVE_WAY = "offline pods give way: less is lent on the node than they hold"
+"""How its DisruptionTarget condition ends where it was asked to leave since less is lent."""
+
 
 class OfflineTerms(Struct, frozen=True, gc=False):
     """``returns``: it may be evicted, since a controller makes it anew, or it says so. ``saved``: when it saved its
     work last, seconds since 1970; 0.0: it does not say. ``restart_s``: what beginning anew costs. ``saves_every_s``: no
     more than that is lost beside; None: it may be. ``min_runtime_s``: it does not give way sooner; None: the setting
     says. ``doubt``: what of this cannot be read, and counts as not said. ``lowered``: by a setting, the pod stands one
-    below its priority, so that online ones of the same go before it.
+    below its priority, so that online ones of the same go before it. ``gives_way``: it was asked to leave since less is
+    lent, as its mark says.
     """
 
     returns: bool = False
@@ -36,3 +40,4 @@ class OfflineTerms(Struct, frozen=True, gc=False):
     min_runtime_s: float | None = None
     doubt: str = ""
     lowered: bool = False
+    gives_way: bool = False

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from lab.audit.zone_sums import ZoneSums
 from shared.kube import node_topology as kube
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api
@@ -154,6 +155,25 @@ def wrong(case: Case, *, configured: bool = False) -> list[str]:
 @pytest.mark.parametrize("configured", [False, True])
 def test_every_verdict_that_can_be_known_is_the_kubelets(corpus: list[Case], configured: bool) -> None:
     assert [line for case in corpus for line in wrong(case, configured=configured)] == []
+
+
+def test_the_audits_sums_contradict_no_kubelet_that_let_a_pod_on(corpus: list[Case]) -> None:
+    """By code of its own, from what is in the log: it never sees over-commitment there, and most of it elsewhere."""
+    seen = refused = 0
+    for case in corpus:
+        given = case["input"]
+        for node in given["nodes"]:
+            sums, name = ZoneSums(), node["node"]["metadata"]["name"]
+            if node.get("nrt"):
+                sums.change("NodeResourceTopology", name, node["nrt"], 0.0)
+            there = [one for one in given["placed"] if one["node"] == name and one["phase"] in ("Running", "Pending")]
+            for number, one in enumerate(there):
+                assert not sums.bound(str(number), one["pod"], name, 10.0 + number, mine=True), case["id"]
+            told = sums.bound("new", given["pod"], name, 1000.0, mine=True)
+            admitted = case["expect"]["admit"][name]
+            assert not (told and admitted), (case["id"], name, told)
+            refused, seen = refused + (not admitted), seen + bool(told)
+    assert seen > 0.6 * refused
 
 
 Mistake = tuple[object, str, Callable[..., Any]]

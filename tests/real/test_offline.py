@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.real.conftest import RunningPlane, mesh_of
+from tests.real.conftest import RunningPlane, running
 from tests.real.scene import Scene
+from tests.real.test_preemption_kills import of_these
 
 CPU = "kubernetes.io/batch-cpu"
 
 
 @pytest.fixture(scope="module", params=["1", "4"])
-def agents(
+def mesh(
     plane: RunningPlane, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[str]:
-    """A mesh with so many agents, whose offline pods give way."""
+) -> Iterator[tuple[str, int]]:
+    """A mesh with so many agents, whose offline pods give way; its process id."""
+    conclave = str(Path(sys.executable).with_name("conclave"))
+    command = (conclave, "up", "--kubeconfig", str(plane.kubeconfig), "--agents", request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONCLAVE_COORDINATOR_OFFLINE_EVICTION", "on")
-        with mesh_of(plane, tmp_path_factory.mktemp("mesh"), "--agents", request.param):
-            yield request.param
+        with running(
+            tmp_path_factory.mktemp("mesh"), "mesh", *command, ready=lambda line: line.startswith("ready")
+        ) as (up, _):
+            yield request.param, up.pid
 
 
 @pytest.fixture
-async def scene(plane: RunningPlane, agents: str, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    async with Scene(plane, f"{request.node.originalname[5:35].replace('_', '-').strip('-')}-{agents}") as found:
+async def scene(plane: RunningPlane, mesh: tuple[str, int], request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    async with Scene(plane, f"{request.node.originalname[5:35].replace('_', '-').strip('-')}-{mesh[0]}") as found:
         yield found
 
 
@@ -35,12 +44,12 @@ async def lend(scene: Scene, node: str, cores: int | None) -> None:
     await scene.call("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"capacity": lent, "allocatable": lent}})
 
 
-async def deployment(scene: Scene, count: int) -> None:
+async def deployment(scene: Scene, count: int, *, grace_s: int = 0) -> None:
     wanted = {CPU: "1000"}
     spec = {
         "schedulerName": scene.scheduler,
         "nodeSelector": {"scene": scene.name},
-        "terminationGracePeriodSeconds": 0,
+        "terminationGracePeriodSeconds": grace_s,
         "containers": [{"name": "c", "image": "x", "resources": {"requests": wanted, "limits": wanted}}],
     }
     labels = {"app": "offline", "koordinator.sh/qosClass": "BE"}
@@ -110,3 +119,20 @@ async def test_a_disruption_budget_is_kept_and_the_node_says_who_stays(scene: Sc
             break
     assert len(scene.stopped) <= 1
     assert bound(scene) >= 2
+
+
+async def test_as_many_leave_as_must_though_all_who_lead_are_killed(scene: Scene, mesh: tuple[str, int]) -> None:
+    """Once somebody has been asked to."""
+    node = await scene.node("a", slots=1)
+    await lend(scene, node, 8)
+    await deployment(scene, 8, grace_s=20)
+    await scene.until(lambda: bound(scene) == 8)
+    await lend(scene, node, 2)
+    await scene.until(lambda: bound(scene) < 8)
+    killed = of_these(mesh[1])
+    assert len(killed) == 4
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    await scene.until(lambda: bound(scene) == 2)
+    await scene.rounds_go_by()
+    assert len(scene.stopped) == 6

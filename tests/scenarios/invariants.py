@@ -14,7 +14,7 @@ from typing import Any
 from lab.audit.audit import audit
 from lab.audit.evictions import preemptor_named
 from lab.audit.log import LogEntry
-from lab.audit.qos import is_offline
+from lab.audit.pods import is_offline
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
 
@@ -215,6 +215,15 @@ def placed_against_a_rule(entries: Sequence[LogEntry]) -> list[str]:
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
+def zones_over(entries: Sequence[LogEntry]) -> list[str]:
+    """The independent audit finds no node that was given pods for which no seating in its zones exists, nor one where
+    offline pods were given more than it lends."""
+    report = audit(entries, OURS)
+    found = [example for example in report.examples if example.startswith(("zones:", "overlent:"))]
+    over = report.zones_overcommitted, report.lent_overcommitted
+    return found or [f"zones over-committed on {over[0]} nodes, lent resources on {over[1]}"] * any(over)
+
+
 def devices_lost(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no device in two claims, and no claim that outlives the pods that it is for."""
     report = audit(entries, OURS)
@@ -363,6 +372,7 @@ ALWAYS: tuple[Checker, ...] = (
     bound_to_missing_node,
     bound_to_closed_node,
     placed_against_a_rule,
+    zones_over,
     devices_lost,
     unjust_evictions,
     broken_for_units,

@@ -25,6 +25,7 @@ from tests.scenarios.invariants import (
     sharing_a_node,
     skewed,
     unjust_evictions,
+    zones_over,
 )
 from tests.scenarios.pressure import FLAT_MB, grown, overdue
 
@@ -58,6 +59,9 @@ class History:
         meta = {"name": name, "uid": f"uid-{name}", "labels": {"zone": zone} if zone else {}}
         status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10", **({LENT: lent} if lent else {})}}
         return self._add(verb, "Node", {"metadata": meta, "spec": spec, "status": status})
+
+    def topology(self, item: Json) -> History:
+        return self._add("create", "NodeResourceTopology", item)
 
     def pod(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> History:
         lent = spec.pop("lent", "")
@@ -108,6 +112,20 @@ def lending(lent: str) -> History:
     return history.node("n", "patch", lent=lent)
 
 
+def in_zones(*cpus: str) -> History:
+    """Pods that are aligned, on a node of two zones of 4 CPUs."""
+    parts = [{"name": name, "capacity": of, "allocatable": of, "available": of}
+             for name, of in (("cpu", "4"), ("memory", "4Gi"))]  # fmt: skip
+    zones = [{"name": f"node-{number}", "type": "Node", "resources": parts} for number in range(2)]
+    single = [{"name": "topologyManagerPolicy", "value": "single-numa-node"}]
+    history = History().node("n", cpu="8").topology({"metadata": {"name": "n"}, "attributes": single, "zones": zones})
+    for number, cpu in enumerate(cpus):
+        amounts = {"cpu": cpu, "memory": "1Gi"}
+        aligned = [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]
+        history.wait(10).pod(f"z{number}", containers=aligned).bind(f"z{number}", "n")
+    return history
+
+
 def contradicting() -> History:
     """Two that are offline by one mark and online by the other: the more protected counts."""
     return two_on_a_node({**OFFLINE, "conclave.io/qos": "online"})
@@ -150,6 +168,8 @@ BAD: dict[str, tuple[Callable[[list[LogEntry]], list[str]], History]] = {
         History()
         .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(10).bind("a", "n"),
     ),
+    "no zone has room": (zones_over, in_zones("3", "3", "2")),
+    "more than is lent": (zones_over, lending("2000").pod("c", lent="1000").wait(10).bind("c", "n")),
     "a device of two claims": (
         devices_lost,
         History().node("n").pod("a").pod("b").claim("c", "a").claim("d", "b").node("n", "update"),

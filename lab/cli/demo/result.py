@@ -119,8 +119,8 @@ def problems(report: AuditReport, failovers: list[dict[str, Any]]) -> list[str]:
     """What keeps the run from being a success, in words; empty: it was one."""
     found = []
     for name in (
-        "double_bound", "overcommitted_nodes", "gpu_violations", "misplaced", "devices_twice", "claims_leaked",
-        "schedulable_but_unbound",
+        "double_bound", "overcommitted_nodes", "zones_overcommitted", "lent_overcommitted", "lent_wrong",
+        "reserved_wrong", "gpu_violations", "misplaced", "devices_twice", "claims_leaked", "schedulable_but_unbound",
     ):  # fmt: skip
         count = getattr(report, name)
         if count:

@@ -29,6 +29,7 @@ import structlog
 
 from shared.errors import KubeError, KubeRejected
 from shared.kube.resources import PODS
+from shared.model.offline import GIVE_WAY
 from shared.model.reservation import ReservationPhase, reservation_of
 from shared.ports import KubeApi
 from shared.runtime.kube import reservations
@@ -45,7 +46,7 @@ MESSAGES: dict[int, str] = {
     EvictionReason.RECLAIM: "taking back what its queue has borrowed",
     EvictionReason.OVER_LIMIT: "its queue uses more than its limits, which were lowered",
     EvictionReason.BROKEN_GANG: "its pod group runs fewer members than its minCount",
-    EvictionReason.GIVE_WAY: "offline pods give way: less is lent on the node than they hold",
+    EvictionReason.GIVE_WAY: GIVE_WAY,
 }
 """What the condition says; the first is kube-scheduler's, and the uid of that pod follows in brackets: its status may
 never say that it was to go there (ADR 0075). A reason that is not known here is told as a preemption."""

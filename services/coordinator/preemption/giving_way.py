@@ -114,6 +114,8 @@ class GivingWay:
         """Victims that the API server would not evict, by uid."""
         self._budgeted: set[str] = set()
         """Nodes where disruption budgets keep somebody."""
+        self._told = set[str]()
+        """Who leaves and was told so, though by this leader's asking or not."""
         self._notices = OfflineNotices(state)
         self._totals: tuple[int, Mapping[str, int]] = (-1, {})
 
@@ -129,11 +131,14 @@ class GivingWay:
         """A pod was seen bound, or changed there."""
         if pod.offline is not None and pod.uid not in self.asked:
             self.node_changed(pod.node_name)
+            if self._settings is not None:
+                self._tell_of_anothers(pod)
 
     def pod_gone(self, uid: str, node: str) -> None:
         """The pod holds nothing any more."""
         self._forget(uid)
         self._refused.pop(uid, None)
+        self._told.discard(uid)
         self._notices.gone(uid)
         if node in self.short:
             self.node_changed(node)
@@ -165,6 +170,9 @@ class GivingWay:
             return
         if self._settings is not state.settings:
             before, self._settings = self._settings, state.settings
+            for name in state.cache.table.row_of if before is None else ():
+                for pod in state.cluster.index.pods_on(name):
+                    self._tell_of_anothers(pod)
             if before is None or _of_offline(before) != _of_offline(state.settings):
                 self._begin()
         self._more = False
@@ -405,10 +413,7 @@ class GivingWay:
             case EvictionOutcome.EVICTED:
                 state.evicted.became(uid, EVICTED)
                 state.stats.gave_way += 1
-                note = f"Evicted since offline pods on node {eviction.preemptor} hold more than is lent there"
-                state.out.append(
-                    EmitEvent(uid, eviction.namespace, eviction.name, "", "Normal", "GaveWay", "Evicting", note)
-                )
+                self._tell(uid, eviction.namespace, eviction.name, f"on node {eviction.preemptor}")
             case EvictionOutcome.GONE:
                 state.evicted.became(uid, GONE)  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
@@ -424,6 +429,17 @@ class GivingWay:
                     facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
                     state.log("eviction_failed", level="warning", **facts)
                 self.node_changed(eviction.preemptor)
+
+    def _tell_of_anothers(self, pod: Pod) -> None:
+        """Whom the leader before asked, who heard of no answer and told nobody: it may have told some of them."""
+        if pod.offline is not None and pod.offline.gives_way and pod.terminating:
+            self._tell(pod.uid, pod.namespace, pod.name, "where it or one of its gang stands")
+
+    def _tell(self, uid: str, namespace: str, name: str, where: str) -> None:
+        if uid not in self._told:
+            self._told.add(uid)
+            note = f"Evicted since offline pods {where} hold more than is lent there"
+            self._state.out.append(EmitEvent(uid, namespace, name, "", "Normal", "GaveWay", "Evicting", note))
 
     def not_asked(self, eviction: Eviction) -> bool:
         """The plan that carried the request was refused: nobody was asked by it. False: it was somebody else's."""

@@ -58,8 +58,8 @@ class RequestedThen:
         self._stamp = self._static = -1
 
     def at(self, table: NodeTable, row: int, at_s: float) -> tuple[int, int]:
-        """(milli-cores, bytes) that the pods request which a measurement of that moment shows: those that had been
-        there for ``SHOWN_S`` and had not left."""
+        """(milli-cores, bytes) that the pods request, plainly or of what is lent, which a measurement of that moment
+        shows: those that had been there for ``SHOWN_S`` and had not left."""
         kept = self._of.get(table.names[row])
         if not kept:
             return _requested(table, row)
@@ -89,4 +89,7 @@ class RequestedThen:
 
 def _requested(table: NodeTable, row: int) -> tuple[int, int]:
     cpu, memory = int(table.requested[CPU_COLUMN, row]), int(table.requested[MEMORY_COLUMN, row])
+    lent_cpu, lent_memory = table.lent_columns
+    cpu += sum(int(table.requested[column, row]) for column in lent_cpu)
+    memory += sum(int(table.requested[column, row]) for column in lent_memory)
     return min(max(0, cpu), MAX_COUNT), min(max(0, memory), MAX_COUNT)  # else the wire refuses the offer

@@ -5,10 +5,12 @@
                                                                and no more than he requested
                       requested                                where it is not measured
 
-Nothing is requested of disk and network: a pod counts there by the mean of its shares of cpu and memory, until it is
-measured. Pods are counted. A part that is measured is never more than all of it, whatever was told. Row by row: no
-other row, no clock and no agent has any part in it. With cpu and memory watched and nothing measured it is what
-kube-scheduler's LeastAllocated counts (``plugins/noderesources/least_allocated.go``), but without its truncation. Pure.
+Requested is plain cpu and memory; since a measurement also what is lent, so that offline pods that come between two do
+not all go to the node that looks idle. Nothing is requested of disk and network: a pod counts there by the mean of its
+shares of cpu and memory, until it is measured. Pods are counted. A part that is measured is never more than all of it,
+whatever was told. Row by row: no other row, no clock and no agent has any part in it. With cpu and memory watched and
+nothing measured it is what kube-scheduler's LeastAllocated counts (``plugins/noderesources/least_allocated.go``), but
+without its truncation. Pure.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.load import DEFAULT, PARTS, LoadParts
+from shared.model.qos import is_lent
 from shared.model.resources import CPU, MEMORY
 from shared.scheduling.state.measured_use import MEASURABLE, REQUESTABLE
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
@@ -57,12 +60,16 @@ def used_shares(table: NodeTable, rows: IntArray) -> Shares:
     share = table.requested[:4].take(rows, axis=1) / allocatable
     found = _each(share[CPU_COLUMN], share[MEMORY_COLUMN], share[PODS_COLUMN])
     if table.use:
-        now, measured = found[:MEASURABLE], table.use.shares.take(rows, axis=1)
+        plain, measured = found[:MEASURABLE], table.use.shares.take(rows, axis=1)
+        now = plain
+        if any(table.lent_columns):
+            lent = _lent(table, rows) / allocatable[:REQUESTABLE]
+            now = _each(share[CPU_COLUMN] + lent[0], share[MEMORY_COLUMN] + lent[1], share[PODS_COLUMN])[:MEASURABLE]
         there = table.use.requested.take(rows, axis=1) / allocatable[:REQUESTABLE]
         then = _each(there[CPU_COLUMN], there[MEMORY_COLUMN], share[PODS_COLUMN])[:MEASURABLE]
         left = now / np.maximum(then, now + TINY)
         moved = np.maximum(measured + (now - then), np.where(now < then, measured * left, 0.0))
-        found[:MEASURABLE] = np.where(table.use.known.take(rows, axis=1), np.minimum(moved, 1.0), now)
+        found[:MEASURABLE] = np.where(table.use.known.take(rows, axis=1), np.minimum(moved, 1.0), plain)
     return found
 
 
@@ -70,7 +77,19 @@ def _added(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Shares:
     allocatable = np.maximum(table.allocatable[:4].take(rows, axis=1), 1)
     requests = dict(pod_class.requests)
     cpu, memory = requests.get(CPU, 0) / allocatable[CPU_COLUMN], requests.get(MEMORY, 0) / allocatable[MEMORY_COLUMN]
-    return _each(cpu, memory, 1 / allocatable[PODS_COLUMN])
+    added = _each(cpu, memory, 1 / allocatable[PODS_COLUMN])
+    if table.use and any(table.lent_columns) and any(map(is_lent, requests)):
+        lent = [sum(requests.get(table.resource_names[column], 0) for column in of) for of in table.lent_columns]
+        more = _each(cpu + lent[0] / allocatable[CPU_COLUMN], memory + lent[1] / allocatable[MEMORY_COLUMN], cpu)
+        known = table.use.known.take(rows, axis=1)
+        added[:MEASURABLE] = np.where(known, more[:MEASURABLE], added[:MEASURABLE])
+    return added
+
+
+def _lent(table: NodeTable, rows: IntArray) -> IntArray:
+    """int64 ``[REQUESTABLE, rows]``: what is requested of lent resources, whoever lends them."""
+    found: IntArray = np.stack([table.requested[list(of)].take(rows, axis=1).sum(axis=0) for of in table.lent_columns])
+    return found
 
 
 def mean_of(shares: Shares, parts: LoadParts) -> Shares:

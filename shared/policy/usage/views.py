@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from shared.model.constraints import PodClass
+from shared.model.qos import CPU_NAMES, is_lent
 from shared.model.resources import CPU, MEMORY
 from shared.policy.usage.class_usage import PARTS, REFERENCE, FloatArray
 from shared.policy.usage.node_use import NodeMeasurement, NodeUseEstimate
@@ -64,13 +65,16 @@ NO_POD = PodView(np.zeros(PARTS), np.zeros(PARTS), 0.0)
 
 
 def requested_of(pod_class: PodClass) -> FloatArray:
-    """float64 [PARTS]: cpu and memory requests as shares of a reference node."""
+    """float64 [PARTS]: cpu and memory requests, also of what is lent, as shares of a reference node."""
     shares = np.zeros(PARTS)
     for name, amount in pod_class.requests:
         if name == CPU:
-            shares[0] = amount / REFERENCE[0]
+            shares[0] += amount / REFERENCE[0]
         elif name == MEMORY:
-            shares[1] = amount / REFERENCE[1]
+            shares[1] += amount / REFERENCE[1]
+        elif "/" in name and is_lent(name):
+            part = 0 if name.rpartition("/")[2] in CPU_NAMES else 1
+            shares[part] += amount / REFERENCE[part]
     return shares
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
 from shared.model.gpu import pick_devices, take_devices
 from shared.model.node import UNKNOWN_LATENCY, Node
-from shared.model.qos import differ_in_lent_alone
+from shared.model.qos import CPU_NAMES, differ_in_lent_alone, is_lent
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.scheduling.state.latencies import TargetLatencies
 from shared.scheduling.state.measured_use import MeasuredUse
@@ -85,6 +85,8 @@ class NodeTable:
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
         self.latencies = TargetLatencies(self.capacity)
         self.use = MeasuredUse(self.capacity)
+        self.lent_columns: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
+        """Those of resources that are lent, whoever lends them: milli-cores, bytes."""
         self._free_rows: list[int] = []
         self._by_name: tuple[list[str], IntArray] | None = None
         self.copied = False
@@ -428,6 +430,10 @@ class NodeTable:
     def _new_column(self, name: str) -> None:
         self.column_of[name] = len(self.resource_names)
         self.resource_names.append(name)
+        if is_lent(name):
+            cpu, memory = self.lent_columns
+            at = (self.column_of[name],)
+            self.lent_columns = (cpu + at, memory) if name.rpartition("/")[2] in CPU_NAMES else (cpu, memory + at)
         empty = np.zeros((1, self.capacity), np.int64)
         self.allocatable = np.vstack((self.allocatable, empty))
         self.requested = np.vstack((self.requested, empty))

@@ -76,6 +76,10 @@ class History:
         meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata}
         return self._write(verb, "ResourceClaim", {"metadata": meta, "status": status})
 
+    def other(self, kind: str, item: Json) -> History:
+        """Any other object, as it is now."""
+        return self._write("create" if (kind, item["metadata"]["name"]) not in self.objects else "update", kind, item)
+
     def bind(self, name: str = "p1", node: str = "n1", devices: str | None = None) -> History:
         pod = json.loads(json.dumps(self.objects["Pod", name]))
         pod["spec"]["nodeName"] = node

@@ -10,11 +10,14 @@ import pytest
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import pod_from_api
-from shared.kube.node_topology import NodeResourceTopology, topology_from_api
+from shared.kube.node_topology import NodeResourceTopology, needs_of, topology_from_api
 from shared.model.constraints import PodClass
 from shared.model.node_topology import TopologyPolicy, TopologyScope
 from shared.scheduling.cycle.feasibility import static_half
+from shared.scheduling.numa.admission import admit
+from shared.scheduling.numa.books import Books
 from tests.builders import make_pod
+from tests.unit.shared.scheduling.numa.make import topology
 
 Json = dict[str, Any]
 
@@ -77,6 +80,54 @@ def test_only_guaranteed_pods_and_devices_are_aligned() -> None:
     assert (needs.containers[0].cpus, needs.containers[0].memory) == (2, (("memory", 2**30),))
     assert pod(requests=amounts).pod_class.needs is None
     assert pod(limits={"nvidia.com/gpu": "1"}).pod_class.needs is not None
+
+
+def asked(*cpus: str, **first: str) -> Json:
+    """Containers of so many CPUs after a ``sidecar`` or an ``init`` container."""
+
+    def of(cpu: str) -> Json:
+        amounts = {"cpu": cpu, "memory": "1Gi"}
+        return {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+
+    before = [{**of(cpu), **({"restartPolicy": "Always"} if kind == "sidecar" else {})} for kind, cpu in first.items()]
+    return {"containers": [of(cpu) for cpu in cpus], "initContainers": before}
+
+
+@pytest.mark.parametrize(
+    ("spec", "scope", "zones"),
+    [
+        (asked("3", sidecar="2"), TopologyScope.CONTAINER, [0, 1]),
+        (asked("3", init="2"), TopologyScope.CONTAINER, [0, 0]),
+        (asked("2", sidecar="2"), TopologyScope.CONTAINER, [0, 0]),
+        (asked("3", sidecar="2"), TopologyScope.POD, None),
+        (asked("3", init="2"), TopologyScope.POD, [0, 0]),
+        (asked("2", sidecar="2"), TopologyScope.POD, [0, 0]),
+    ],
+    ids=[
+        "a sidecar stays",
+        "an init container passes its CPUs on",
+        "beside it",
+        "too large",
+        "not at once",
+        "together",
+    ],
+)
+def test_a_sidecar_counts_beside_the_containers_as_the_kubelet_counts_it(
+    spec: Json, scope: TopologyScope, zones: list[int] | None
+) -> None:
+    """Two zones of 4 CPUs: in which each container sits; None: the kubelet refuses the pod."""
+    made = topology(cpus=4, scope=scope)
+    needs = needs_of(msgspec.convert(spec, api.PodSpec))
+    assert needs is not None
+    verdict = admit(made, Books(made), needs)
+    assert (verdict.refusal is not None) is (zones is None)
+    assert zones is None or [zone for of in verdict.zones().values() for zone in of] == zones
+
+
+def test_a_sidecar_without_limits_leaves_nobody_of_the_pod_aligned() -> None:
+    spec = asked("2", sidecar="1")
+    del spec["initContainers"][0]["resources"]["limits"]
+    assert needs_of(msgspec.convert(spec, api.PodSpec)) is None
 
 
 def test_a_refused_pod_says_so_and_an_evicted_one_does_not() -> None:

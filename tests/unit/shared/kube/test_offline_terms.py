@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.kube.offline_terms import MOST_S
-from shared.model.offline import OfflineTerms
+from shared.model.offline import GIVE_WAY, OfflineTerms
 from tests.builders import make_pod
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
@@ -83,3 +83,21 @@ def test_a_time_that_is_none_or_has_no_zone_is_named(text: str) -> None:
     found = terms(last_checkpoint=text)
     assert found.saved == 0.0
     assert "is no time; write for instance 2026-11-29T01:00:00Z" in found.doubt
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "gives_way"),
+    [
+        ("True", "PreemptionByScheduler", f"conclave: {GIVE_WAY}", True),
+        ("True", "PreemptionByScheduler", "conclave: preempting to accommodate a higher priority pod (uid-9)", False),
+        ("True", "EvictionByEvictionAPI", f"conclave: {GIVE_WAY}", False),
+        ("False", "", "", False),
+    ],
+)
+def test_a_mark_says_for_what_it_leaves(status: str, reason: str, message: str, gives_way: bool) -> None:
+    pod = make_pod().set(annotations={"conclave.io/qos": "offline"}, ownerReferences=[OWNER])
+    marked = {"type": "DisruptionTarget", "status": status, "reason": reason, "message": message}
+    pod.json["status"] = {"conditions": [marked]}
+    found = pod.pod().offline
+    assert found is not None
+    assert found.gives_way is gives_way

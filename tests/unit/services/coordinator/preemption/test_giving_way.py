@@ -26,7 +26,7 @@ from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
-from shared.model.offline import EVICTION_LABEL
+from shared.model.offline import EVICTION_LABEL, OfflineTerms
 from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
@@ -333,6 +333,30 @@ def test_a_new_leader_counts_whom_the_one_before_has_marked_or_evicted() -> None
     scene.core.state.epoch = NOW
     scene.run(until_s=5)
     assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def test_a_new_leader_tells_of_those_that_the_one_before_asked_and_of_nobody_twice() -> None:
+    """One leaves already, one while it leads; its own are told by their answers."""
+    scene = lent(*four())
+    scene.keep_victims = True
+    lend(scene, "n0", 4500)
+    scene.run()
+    marked = {"preempted": True, "offline": OfflineTerms(returns=True, gives_way=True)}
+    scene.change_pod("uid-p0", terminating=True, **marked)
+    scene.change_pod("uid-p1", terminating=False, **marked)
+    scene.replace_leader(set())
+    scene.core.state.epoch = NOW
+    before = len(scene.of(EmitEvent))
+    scene.run(until_s=5)
+    scene.change_pod("uid-p1", terminating=True)
+    scene.run(until_s=10)
+    lend(scene, "n0", 3500)
+    scene.run(until_s=15)
+    for uid in ("uid-p0", "uid-p1", scene.evicted[-1]):
+        scene.change_pod(uid, terminating=True, **marked)
+    scene.run(until_s=20)
+    told = [event.name for event in scene.of(EmitEvent)[before:] if event.reason == "GaveWay"]
+    assert told == ["p0", "p1", scene.evicted[-1].removeprefix("uid-")]
 
 
 def test_a_new_leader_finishes_what_the_one_before_did_not_ask_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared.model.constraints import PodClass
 from shared.model.load import DEFAULT, PARTS
 from shared.policy.deepsets.features import FEATURES, node_features
 from shared.policy.usage.load import added_load, node_load, room_by_use, used_shares
@@ -47,13 +48,46 @@ def test_what_is_measured_counts_and_what_is_not_is_requested():
     assert node_load(table, ROWS, ("cpu", "disk", "pods")) == pytest.approx([(0.1 + 0.7 + 0.04) / 3])
 
 
-def test_a_pod_on_what_is_lent_counts_once_it_is_measured_and_before_among_pods_alone():
-    offline = make_pod("offline").request(**{"kubernetes.io/batch-cpu": "8000"}).pod().pod_class
+def on_lent(**amounts: str) -> PodClass:
+    found = {f"kubernetes.io/{name.replace('_', '-')}": amount for name, amount in amounts.items()}
+    return make_pod("offline").request(**found).pod().pod_class
+
+
+@pytest.mark.parametrize("domain", ["kubernetes.io/batch-cpu", "resource.katalyst.kubewharf.io/reclaimed_millicpu"])
+def test_a_pod_on_what_is_lent_counts_since_a_measurement_as_one_of_plain_requests(domain: str):
+    offline = PodClass(requests=((domain, 4000),))
     table = measured(table_of(), 0.1, 0.8, 0.2, 0.0)
-    assert added_load(table, offline, ROWS) == pytest.approx([0.0])
-    assert added_load(table, offline, ROWS, ("pods",)) == pytest.approx([0.01])
     table.add_usage(0, offline, ())
-    np.testing.assert_allclose(used_shares(table, ROWS)[:, 0], [0.1, 0.8, 0.2, 0.0, 0.05])
+    np.testing.assert_allclose(used_shares(table, ROWS)[:, 0], [0.5, 0.8, 0.4, 0.2, 0.05])
+    assert added_load(table, offline, ROWS) == pytest.approx([0.2])
+    table.use.put(0, [0.45, 0.8, 0.2, 0.0], 0, [8000, 4 * GIB])
+    np.testing.assert_allclose(used_shares(table, ROWS)[:2, 0], [0.45, 0.8], err_msg="once it is measured, not twice")
+    table.add_usage(0, offline, (), sign=-1)
+    np.testing.assert_allclose(used_shares(table, ROWS)[:2, 0], [0.225, 0.8], err_msg="it takes its part along")
+
+
+def test_where_nothing_is_measured_what_is_lent_counts_for_nothing_as_in_kube_scheduler():
+    offline = on_lent(batch_cpu="4000", batch_memory="4Gi")
+    table = table_of()
+    table.add_usage(0, offline, ())
+    np.testing.assert_allclose(used_shares(table, ROWS)[:, 0], [0.4, 0.4, 0.4, 0.4, 0.05])
+    assert added_load(table, offline, ROWS) == pytest.approx([0.0])
+    table = measured(table_of(), 0.1, 0.8, 0.2, 0.0, unmeasured=0b0010)
+    table.add_usage(0, offline, ())
+    np.testing.assert_allclose(used_shares(table, ROWS)[:2, 0], [0.5, 0.4])
+
+
+def test_a_burst_of_offline_pods_between_two_measurements_is_seen_node_by_node():
+    """Alike but for what came since; none that is measured full is chosen."""
+    table = table_of(nodes=2)
+    for row in (0, 1):
+        measured(table, 0.2, 0.2, 0.0, 0.0, row=row)
+    offline = on_lent(batch_cpu="4000")
+    table.add_usage(0, offline, ())
+    load = node_load(table, np.array([0, 1]))
+    assert load[0] > load[1]
+    table.add_usage(0, offline, ())
+    assert room_by_use(table, offline, np.array([0, 1])).tolist() == [False, True]
 
 
 def test_a_pod_that_came_since_counts_by_its_requests_and_one_that_left_takes_its_part_along_at_most_its_request():
