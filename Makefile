@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference chart release test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,6 +29,10 @@ demo: .venv/.installed
 # docs/reference/*.md, from the code.
 reference: .venv/.learn
 	$(BIN)/python -m docs.reference.generate
+
+# k8s/chart, from the base and components of the overlays; needs kubectl.
+chart: .venv/.installed
+	$(BIN)/python -m release.chart.generate
 
 lint: .venv/.learn
 	$(BIN)/ruff check .
@@ -136,6 +140,10 @@ wheels: $(IMAGES:%=dist/.fetched/%) $(if $(filter learner,$(IMAGES)),dist/.fetch
 images: wheels
 	@for image in $(IMAGES); do \
 		docker build --target $$image --build-arg BASE=$(BASE) -t conclave-$$image:$(TAG) . || exit $$?; done
+
+# What comes with a release, without network: dist/release, and in it publish.sh, which is printed. RELEASE: see --help.
+release: .venv/.installed
+	$(BIN)/python -m release $(RELEASE)
 
 lock:
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --generate-hashes -o requirements.lock

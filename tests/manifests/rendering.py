@@ -29,6 +29,7 @@ ADDED = {
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "partition-agents+lending": ("partition-agents", "lending"),
+    "partition-agents+profiles": ("partition-agents", "profiles"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "daemonset-agents+agents-host-sensors": ("../base", "agents-daemonset", "etcd-single", "agents-host-sensors"),
     "prod+sensors-host": ("prod", "sensors-host"),
@@ -52,6 +53,8 @@ ADDED = {
 BUILDS = [*OVERLAYS, *ADDED]
 KUBECTL = shutil.which("kubectl")
 NAMESPACE = "conclave-system"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, where it is there: a build has thousands of lines."""
 JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
 """Pods that run once: nothing reaches them."""
 MUTUAL_TLS = {
@@ -102,7 +105,7 @@ def rendered(build: str) -> tuple[Json, ...]:
     """The objects of a build."""
     assert KUBECTL is not None
     output = subprocess.run([KUBECTL, "kustomize", str(folder_of(build))], check=True, capture_output=True, text=True)
-    return tuple(yaml.safe_load_all(output.stdout))
+    return tuple(yaml.load_all(output.stdout, Loader=LOADER))
 
 
 def role_of(workload: str) -> str:
