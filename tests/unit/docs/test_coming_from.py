@@ -1,4 +1,4 @@
-"""docs/coming-from: what a page says is read as it is, the code reads; what it names of ours is there; a screen each."""
+"""docs/coming-from: what a page says is read as it is, the code reads; its names of ours are there; one screen each."""
 
 from __future__ import annotations
 
