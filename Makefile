@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference chart release test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference chart release test test-real test-upgrade test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,6 +52,11 @@ test: lint
 # Against a real kube-apiserver, kube-controller-manager and kube-scheduler (1.36) in the folder KUBERNETES_BINARIES.
 test-real: .venv/.learn
 	$(BIN)/pytest -m real tests/real
+
+# A rolling upgrade: services of the last release (RELEASED, a commit) and of this tree in one mesh, in every mix.
+RELEASED ?=
+test-upgrade: .venv/.learn
+	RELEASED=$(RELEASED) $(BIN)/pytest -m upgrade tests/process/test_upgrade.py
 
 # On a real Docker engine, which it installs and starts where none answers (as root, on Debian), and in a real browser.
 test-e2e: .venv/.learn wheels
