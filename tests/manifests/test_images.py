@@ -19,7 +19,7 @@ from tests.manifests.rendering import ROOT
 IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
-    "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
+    "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop", "shared.runtime.process.profiles_file"],
     "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "autoscaler": [
