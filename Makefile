@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint style types audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference chart release test test-real test-upgrade test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint style types audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,6 +30,10 @@ demo: .venv/.installed
 reference: .venv/.learn
 	$(BIN)/python -m docs.reference.generate
 
+# k8s/chart, from the base and components of the overlays; needs kubectl.
+chart: .venv/.installed
+	$(BIN)/python -m release.chart.generate
+
 lint: style types
 
 style: .venv/.learn
@@ -56,6 +60,11 @@ test: style
 # Against a real kube-apiserver, kube-controller-manager and kube-scheduler (1.36) in the folder KUBERNETES_BINARIES.
 test-real: .venv/.learn
 	$(BIN)/pytest -m real tests/real
+
+# A rolling upgrade: services of the last release (RELEASED, a commit) and of this tree in one mesh, in every mix.
+RELEASED ?=
+test-upgrade: .venv/.learn
+	RELEASED=$(RELEASED) $(BIN)/pytest -m upgrade tests/process/test_upgrade.py
 
 # On a real Docker engine, which it installs and starts where none answers (as root, on Debian), and in a real browser.
 test-e2e: .venv/.learn wheels
@@ -144,6 +153,10 @@ wheels: $(IMAGES:%=dist/.fetched/%) $(if $(filter learner,$(IMAGES)),dist/.fetch
 images: wheels
 	@for image in $(IMAGES); do \
 		docker build --target $$image --build-arg BASE=$(BASE) -t conclave-$$image:$(TAG) . || exit $$?; done
+
+# What comes with a release, without network: dist/release, and in it publish.sh, which is printed. RELEASE: see --help.
+release: .venv/.installed
+	$(BIN)/python -m release $(RELEASE)
 
 lock:
 	$(BIN)/uv pip compile --quiet --no-header pyproject.toml --extra demo --generate-hashes -o requirements.lock

@@ -208,22 +208,21 @@ async def _cluster_lease(
     if not settings.cluster_lease_s:
         return None
 
-    def tell(text: str) -> None:
+    def stands_by(text: str) -> None:
         admin.stands_by = text
-        runtime.health.note("cluster lease", text)
         if text:
             on_leader(False)
 
     holder = await mesh_id(runtime.store, runtime.keys)
-    names = settings.served().names | {settings.scheduler_name}
     return ClusterLeases(
         [
             ClusterLease(
                 api, scheduler_name=name, holder=holder, leader=runtime.id, duration_s=settings.cluster_lease_s,
-                clock=boottime, tell=tell,
+                clock=boottime, tell=partial(runtime.health.note, f"cluster lease of {name}"),
             )
-            for name in sorted(names)
-        ]
+            for name in sorted(settings.names())
+        ],
+        stands_by,
     )  # fmt: skip
 
 
@@ -266,12 +265,13 @@ async def begin(
 ) -> Begun[TermParts]:
     """One term: all is learned, unless an heir has, then units are offered until the term ends (by an error)."""
     keys, cluster = keys_of(settings), outside.cluster
+    elsewhere: frozenset[str] = frozenset()
     if cluster is not None:
-        await cluster.acquire()
+        elsewhere = settings.names() - await cluster.acquire()
     shards = await read_shards(outside.store, keys)
     readable = await reads_jobs(outside.api)
-    learned = outside.heir.inherited(shards, reads_jobs=readable)
-    core = learned or core_of(term, settings, shards)
+    learned = outside.heir.inherited(shards, reads_jobs=readable, serves_all=not elsewhere)
+    core = learned or core_of(term, settings, shards, elsewhere)
     core.lead(term, epoch=time.time() - boottime())
     store, api, watches = outside.store, outside.api, outside.watches
     embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None

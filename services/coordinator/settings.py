@@ -240,6 +240,10 @@ class CoordinatorSettings(LeaderSettings):
         scores = plugins_of(self.plugins).profile.scores
         return profiles_of(self.profiles, tuple(one.name for one in scores), make_policy)
 
+    def names(self) -> frozenset[str]:
+        """Every schedulerName that is served."""
+        return self.served().names | {self.scheduler_name}
+
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import structlog
@@ -30,14 +31,14 @@ async def reads_jobs(api: KubeClient) -> bool:
     return readable
 
 
-def core_of(term: int, settings: CoordinatorSettings, shards: Shards) -> Core:
-    """One that knows nothing yet."""
+def core_of(term: int, settings: CoordinatorSettings, shards: Shards, elsewhere: frozenset[str] = frozenset()) -> Core:
+    """One that knows nothing yet. ``elsewhere``: names of ours whose pods another mesh has."""
     return Core(
         term=term,
         scheduler_name=settings.scheduler_name,
         policy=ref_of(settings.policy).name,
         rng=Random(settings.seed),
-        settings=settings.core(),
+        settings=replace(settings.core(), elsewhere=elsewhere),
         shards=shards,
         kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, RESERVATION_KIND)],
     )
@@ -57,9 +58,10 @@ class StandbyCore(Heir[Core]):
         self._api = api
         self._watches = watches
 
-    def inherited(self, shards: Shards, *, reads_jobs: bool) -> Core | None:
-        """As ``take``; None also where Jobs may be read now and could not be, or the other way round."""
-        return self.take(shards, fits=reads_jobs is self._reads_jobs)
+    def inherited(self, shards: Shards, *, reads_jobs: bool, serves_all: bool = True) -> Core | None:
+        """As ``take``; None also where Jobs may be read now and could not be, or the other way round, and where another
+        mesh has a name of ours."""
+        return self.take(shards, fits=serves_all and reads_jobs is self._reads_jobs)
 
     async def _attend_to(self, hear: Post) -> bool:
         self._reads_jobs = readable = await reads_jobs(self._api)

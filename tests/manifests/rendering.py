@@ -33,6 +33,7 @@ ADDED = {
         "../base", "agents-deployment", "sensors", "rebalancer", "etcd-internal", "certs-cert-manager", "peer-secret",
         "etcd-roles", "peer-mtls", "monitoring", "monitoring-mtls",
     ),
+    "partition-agents+profiles": ("partition-agents", "profiles"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "daemonset-agents+agents-host-sensors": ("../base", "agents-daemonset", "etcd-single", "agents-host-sensors"),
     "prod+sensors-host": ("prod", "sensors-host"),
@@ -56,6 +57,8 @@ ADDED = {
 BUILDS = [*OVERLAYS, *ADDED]
 KUBECTL = shutil.which("kubectl")
 NAMESPACE = "conclave-system"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, where it is there: a build has thousands of lines."""
 JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
 """Pods that run once: nothing reaches them."""
 MUTUAL_TLS = {
@@ -107,7 +110,7 @@ def rendered(build: str) -> tuple[Json, ...]:
     """The objects of a build."""
     assert KUBECTL is not None
     output = subprocess.run([KUBECTL, "kustomize", str(folder_of(build))], check=True, capture_output=True, text=True)
-    return tuple(yaml.safe_load_all(output.stdout))
+    return tuple(yaml.load_all(output.stdout, Loader=LOADER))
 
 
 def role_of(workload: str) -> str:

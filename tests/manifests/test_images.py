@@ -31,7 +31,7 @@ IMAGES = (
 )
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
-    "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
+    "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop", "shared.runtime.process.profiles_file"],
     "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "autoscaler": [

@@ -26,7 +26,7 @@ from shared.errors import ConfigError
 from shared.hostport import EVERY_HOST, split_host_port
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import load, parse_flags
-from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates, role_of
+from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates, role_of, tree
 from tests.manifests.test_compose import FILES, merged
 
 KINDS: dict[str, type[Any]] = {
@@ -67,6 +67,19 @@ def environ_of(build: str, container: Json, pod_ip: str = "10.0.0.7") -> dict[st
     return environ
 
 
+def laid_out(build: str, spec: Json, environ: dict[str, str]) -> dict[str, str]:
+    """With the files of mounted ConfigMaps, which settings name and a start reads, where a test can have them."""
+    maps = {d["metadata"]["name"]: d.get("data", {}) for d in of_kind(build, "ConfigMap")}
+    mounted = {volume["name"]: maps[volume["configMap"]["name"]] for volume in spec["volumes"] if "configMap" in volume}
+    for mount in spec["containers"][0]["volumeMounts"]:
+        for file, text in mounted.get(mount["name"], {}).items():
+            here = tree() / f"{mount['name']}-{file}"
+            here.write_text(text)
+            path = f"{mount['mountPath']}/{file}"
+            environ = {name: str(here) if value == path else value for name, value in environ.items()}
+    return environ
+
+
 def expand(text: str, environ: dict[str, str]) -> str:
     """``$(NAME)`` as the kubelet replaces it."""
     return re.sub(r"\$\((\w+)\)", lambda match: environ[match[1]], text)
@@ -85,7 +98,7 @@ def all_told(build: str, pod_ip: str = "10.0.0.7") -> dict[str, Any]:
         if container["command"][:2] != ["conclave", "run"]:
             continue
         assert container["image"].split(":")[0] == f"conclave-{role_of(name)}"
-        environ = environ_of(build, container, pod_ip)
+        environ = laid_out(build, template["spec"], environ_of(build, container, pod_ip))
         command = [expand(word, environ) for word in (*container["command"], *container["args"])]
         service, settings = settings_of(command, environ)
         found[service] = settings
@@ -173,6 +186,20 @@ def test_binders_of_a_further_shard_campaign_for_it(build: str) -> None:
         assert isinstance(settings, BinderSettings)
         shards[name] = settings.shard
     assert shards == {"conclave-binder": "0", "conclave-binder-1": "1"}
+
+
+@needs_kubectl
+def test_every_service_that_judges_has_the_profiles_and_the_right_to_their_leases() -> None:
+    services = told("partition-agents+profiles")
+    names = [services[service].served().names for service in ("coordinator", "binder", "agent")]
+    assert names == [{"web", "batch"}] * 3
+    (role,) = [
+        one for one in of_kind("partition-agents+profiles", "ClusterRole") if "coordinator" in one["metadata"]["name"]
+    ]
+    leases = {
+        name for rule in role["rules"] if rule["resources"] == ["leases"] for name in rule.get("resourceNames", ())
+    }
+    assert leases == {"conclave.conclave", "conclave.web", "conclave.batch"}
 
 
 @needs_kubectl

@@ -19,6 +19,8 @@ pytestmark = needs_kubectl
 GOLDEN = Path(__file__).with_name("rbac.golden.json")
 LENDING = ("patch nodes/status", "list metrics.k8s.io/pods")
 """What the component ``lending`` adds, and nothing else does."""
+PROFILES = tuple(f"{verb} coordination.k8s.io/leases [conclave.web conclave.batch]" for verb in ("get", "patch"))
+"""The same of ``profiles``, by the names of its file."""
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -34,6 +36,9 @@ def test_roles_are_those_of_the_golden_file(build: str) -> None:
         del golden["conclave-rebalancer"]
     if "lending" not in build:
         for rule in LENDING:
+            golden["conclave-coordinator"].remove(rule)
+    if "profiles" not in build:
+        for rule in PROFILES:
             golden["conclave-coordinator"].remove(rule)
     if "conclave-sensor" not in pod_templates(build):
         golden["conclave-coordinator"].remove("patch networking.k8s.io/networkpolicies [sensor-targets]")
@@ -108,4 +113,5 @@ def test_the_lease_that_may_be_changed_is_the_one_of_the_scheduler_name() -> Non
             "create coordination.k8s.io/leases",
             f"get coordination.k8s.io/leases [{name}]",
             f"patch coordination.k8s.io/leases [{name}]",
+            *(PROFILES if "profiles" in build else ()),
         }

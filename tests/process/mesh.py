@@ -51,7 +51,7 @@ class Running:
     arguments: list[str]
     log: Path
     environ: dict[str, str]
-    """For it alone, from its next start on."""
+    """For it alone, from its next start on; ``PYTHONPATH``: another tree whose service it is."""
     process: Forked | asyncio.subprocess.Process | None = None
     url: str = ""
     admin_url: str = ""
@@ -254,7 +254,7 @@ class Mesh:
         if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in SERVICES:
             return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
         return await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
+            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=environ["PYTHONPATH"]
         )
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:

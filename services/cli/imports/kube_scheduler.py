@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from services.cli.imports.counterparts import GONE, OUT_OF_TREE, PROCESS
@@ -198,6 +199,7 @@ def _tell_others(at: str, sets: Mapping[str, _Set], found: Imported) -> None:
             found.differs(where, f"{name} is not Kubernetes' own: {OUT_OF_TREE[name]}")
         else:
             found.differs(where, f"{name} is not known here and left out; bring it as a plug-in (docs/plugins.md)")
+    _tell_strangers(at, sets, found)
     every = sets["multiPoint"]
     for name, point in OURS.items():
         own = sets[point]
@@ -213,6 +215,17 @@ def _tell_others(at: str, sets: Mapping[str, _Set], found: Imported) -> None:
             follows = {"preFilter": "filter", "preScore": "score"}.get(point)
             if follows is None or not sets[follows].disabled:
                 found.same(f"{at}.plugins.{point}.disabled", "a plugin goes by what it needs to know")
+
+
+def _tell_strangers(at: str, sets: Mapping[str, _Set], found: Imported) -> None:
+    """Of names under ``disabled`` that are nothing here: misspelt, it would leave in place what was meant."""
+    for point, plugins in sets.items():
+        for name in sorted(plugins.disabled - IN_TREE - {EVERY}):
+            near = get_close_matches(name, sorted(IN_TREE), 1)
+            told = f"; did you mean {near[0]}?" if near and name not in {*GONE, *OUT_OF_TREE} else ""
+            found.same(
+                f"{at}.plugins.{point}.disabled", f"{name} is not known here: there is nothing to leave out{told}"
+            )
 
 
 def _arguments(at: str, value: Any, found: Imported) -> dict[str, Any]:

@@ -63,6 +63,8 @@ class CoreSettings:
     """Which filters judge and which scores are added; does not change during a term."""
     profiles: Profiles = DEFAULT_ALONE
     """Which schedulerNames are served beside the mesh's own, and by what their pods are judged; nor do these."""
+    elsewhere: frozenset[str] = frozenset()
+    """Those of all these names whose pods another mesh has: as of another scheduler."""
     batch_units: int = 64
     """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
     dispatch: str = "auto"
@@ -287,7 +289,7 @@ class CoordinatorState:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.ours = self.settings.profiles.names | {self.scheduler_name}
+        self.ours = (self.settings.profiles.names | {self.scheduler_name}) - self.settings.elsewhere
         if self.settings.profiles.weighs_required:
             self.cluster.index.weigh_required()
         self.devices = self.cluster.devices = ClaimedDevices(

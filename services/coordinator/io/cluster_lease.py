@@ -85,23 +85,32 @@ class ClusterLease:
     ) -> None:  # fmt: skip
         self._api = api
         self._name = lease_name(scheduler_name)
-        self._scheduler_name = scheduler_name
+        self.scheduler_name = scheduler_name
         self._holder = holder
         self._leader = leader
         self._duration_s = duration_s
         self._clock = clock
         self._tell = tell
         self._watched: WatchedLease | None = None
-        self._told = ""
+        self.told = ""
         self._look_at = 0.0
         self.ours = False
+        self.rival = ""
+        """The mesh that holds it, where it is not ours; "" where that is not known."""
+        self.before = ""
+        """The mesh that held it before it became ours."""
+
+    @property
+    def wait_s(self) -> float:
+        """Until the next look is worth it."""
+        return RETRY_S if self.ours else min(RETRY_S, max(0.05, self._look_at - self._clock()))
 
     async def acquire(self) -> None:
         """Return once the scheduler name is ours; until then stand by. ``ConfigError``: we have no right to ask."""
         while True:
             if await self.take():
                 return
-            await asyncio.sleep(min(RETRY_S, max(0.05, self._look_at - self._clock())))
+            await asyncio.sleep(self.wait_s)
 
     async def take(self) -> bool:
         """Look once; whether the scheduler name is ours."""
@@ -151,6 +160,7 @@ class ClusterLease:
         decision, self._watched = decide(self._holder, held, self._watched, self._clock())
         match decision:
             case StayOut():
+                self.rival = decision.held.holder
                 if self.ours:
                     raise LeadershipLost(f"another mesh ({decision.held.holder}) holds the lease {self._name}")
                 self._stay_out(decision)
@@ -163,6 +173,7 @@ class ClusterLease:
                     raise LeadershipLost(f"another mesh has held the lease {self._name} meanwhile")
                 body = self._body(duration_s, decision.transitions, taken=True, version=decision.version)
                 await self._patch(body)
+                self.rival, self.before = "", decision.before
                 log.info("cluster_lease_taken", lease=self._name, before=decision.before)
             case Keep() if self.ours or duration_s != self._duration_s:
                 body = self._body(duration_s, decision.transitions, version=decision.version, holder=holder)
@@ -191,14 +202,14 @@ class ClusterLease:
             f"{decision.held.holder}, led by {decision.held.leader}" if decision.held.leader else decision.held.holder
         )
         self._say(
-            f"another mesh ({holder}) schedules for {self._scheduler_name} in this cluster: this one is a standby; "
-            "stop one of them, or give it another name (--scheduler-name, or schedulerName in its profiles)"
+            f"another mesh ({holder}) schedules for {self.scheduler_name} in this cluster: this one is a standby "
+            "for it; stop one of them, or give it another name (--scheduler-name, or schedulerName in its profiles)"
         )
 
     def _say(self, text: str) -> None:
-        if text == self._told:
+        if text == self.told:
             return
-        self._told = text
+        self.told = text
         self._tell(text)
         if text:
             log.warning("cluster_taken", lease=f"{NAMESPACE}/{self._name}", problem=text)
@@ -207,42 +218,47 @@ class ClusterLease:
 
 
 class ClusterLeases:
-    """The Leases of all schedulerNames that a mesh serves, asked for one after the other in the order of the names: of
-    two meshes that have several in common one gets all of them."""
+    """The Leases of all schedulerNames that a mesh serves. It leads with those that are free; pods of the others are
+    left to the mesh that holds them. ``stands_by``: what a person should know while none is ours."""
 
-    def __init__(self, leases: Sequence[ClusterLease]) -> None:
+    def __init__(self, leases: Sequence[ClusterLease], stands_by: Callable[[str], None] = lambda _: None) -> None:
         self._leases = leases
+        self._stands_by = stands_by
 
-    async def acquire(self) -> None:
-        """Return once all are ours. Those that are already are renewed while another mesh holds the next one, for as
-        long as that takes; where one of them is lost meanwhile, it begins anew."""
+    async def acquire(self) -> frozenset[str]:
+        """Return the names that are ours once there are any.
+
+        Where one was taken over from a mesh that is gone, its other Leases end at most one duration later, and are
+        waited for: else each of them would cost a term of its own."""
         while True:
-            try:
-                for at, lease in enumerate(self._leases):
-                    if not await lease.take():
-                        await self._stand_by(lease, self._leases[:at])
-            except LeadershipLost as error:
-                log.warning("cluster_lease_lost", problem=str(error))
-                for lease in self._leases:
-                    lease.ours = False
-            else:
-                return
+            for lease in self._leases:
+                await self._look(lease)
+            ours = [lease for lease in self._leases if lease.ours]
+            heirs_of = {lease.before for lease in ours} - {""}
+            if ours and not any(lease.rival in heirs_of for lease in self._leases if not lease.ours):
+                self._stands_by("")
+                return frozenset(lease.scheduler_name for lease in ours)
+            if not ours:
+                self._stands_by(next((lease.told for lease in self._leases if lease.told), ""))
+            await asyncio.sleep(max(0.05, min(lease.wait_s for lease in self._leases)))
 
     @staticmethod
-    async def _stand_by(lease: ClusterLease, held: Sequence[ClusterLease]) -> None:
-        tasks = [asyncio.create_task(lease.acquire()), *(asyncio.create_task(one.keep()) for one in held)]
+    async def _look(lease: ClusterLease) -> None:
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()
+            await lease.take()
+        except LeadershipLost as error:
+            log.warning("cluster_lease_lost", problem=str(error))
+            lease.ours = False
 
     def keeping(self) -> list[Coroutine[Any, Any, None]]:
-        """The eternal task of each."""
-        return [lease.keep() for lease in self._leases]
+        """The eternal task of each: renewing it, or waiting until the other mesh is gone."""
+        return [lease.keep() if lease.ours else self._await(lease) for lease in self._leases]
+
+    @staticmethod
+    async def _await(lease: ClusterLease) -> None:
+        """``LeadershipLost`` once it is ours: a core knows whom it serves from the start of its term."""
+        await lease.acquire()
+        raise LeadershipLost(f"scheduler name {lease.scheduler_name} is free: the next term serves it too")
 
     async def leave(self, *, last: bool) -> None:
         """As of each."""

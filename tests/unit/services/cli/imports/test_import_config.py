@@ -70,6 +70,22 @@ def test_what_cannot_be_read_is_one_line_that_names_the_field(text: str) -> None
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("point", "name", "told"),
+    [
+        ("score", "NodeResourceFit", "nothing to leave out; did you mean NodeResourcesFit?"),
+        ("multiPoint", "Coscheduling", "nothing to leave out"),
+        ("filter", "ours.example.com/x", "nothing to leave out"),
+    ],
+)
+def test_an_unknown_name_under_disabled_is_one_line(point: str, name: str, told: str) -> None:
+    found = import_config(yaml.safe_load(HEAD) | {"profiles": [{"plugins": {point: {"disabled": [{"name": name}]}}}]})
+    (line,) = [one for one in found.lines if name in one]
+    assert line == f"profiles[0].plugins.{point}.disabled: without effect: {name} is not known here: there is {told}"
+    assert "filters" not in found.profiles[0]
+    assert "scores" not in found.profiles[0]
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     found = CliRunner().invoke(conclave, ["import-config", *arguments], standalone_mode=False)
     if found.exception is not None:

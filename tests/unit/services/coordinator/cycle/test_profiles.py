@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -308,3 +309,14 @@ def test_required_affinity_of_standing_pods_weighs_what_the_profile_says(weight:
     scene.add_pod(pod("web", "own", app="web"))
     scene.run(until_s=2)
     assert (went(scene)["web"] == "n2") is beside
+
+
+def test_pods_of_a_name_that_another_mesh_holds_are_left_to_it() -> None:
+    settings = dataclasses.replace(served({"schedulerName": "web"}, PACKED), elsewhere=frozenset({"conclave", "web"}))
+    scene = Scene(agents=2, settings=settings)
+    scene.add_node(node(0).node())
+    scene.begin()
+    for name in ("conclave", "web", "packed"):
+        scene.add_pod(pod(f"of-{name}", name))
+    scene.run()
+    assert went(scene).keys() == {"of-packed"}

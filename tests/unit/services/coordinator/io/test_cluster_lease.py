@@ -27,6 +27,7 @@ class LeaseApi(AsyncKube):
 
     def __init__(self) -> None:
         super().__init__(FakeKube())
+        self.scheduler_name = "conclave"
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.refuses: list[Exception] = []
@@ -39,7 +40,7 @@ class LeaseApi(AsyncKube):
 
     async def get(self, resource: Any, *, namespace: str, name: str, timeout_s: float = 5.0) -> Any:
         self._turn()
-        assert (namespace, name) == ("kube-system", "conclave.conclave")
+        assert (namespace, name) == ("kube-system", lease_name(self.scheduler_name))
         return None if self.lease is None else msgspec.convert(self.lease, Lease)
 
     async def create(self, resource: Any, *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0) -> None:
@@ -68,10 +69,13 @@ class LeaseApi(AsyncKube):
         return self.lease["spec"]["holderIdentity"] if self.lease is not None else ""
 
 
-def candidate(api: LeaseApi, mesh: str, process: str = "c-0", *, duration_s: int = 1) -> tuple[ClusterLease, list[str]]:
+def candidate(
+    api: LeaseApi, mesh: str, process: str = "c-0", *, duration_s: int = 1, name: str = "conclave"
+) -> tuple[ClusterLease, list[str]]:
     told: list[str] = []
+    api.scheduler_name = name
     made = ClusterLease(
-        api, scheduler_name="conclave", holder=mesh, leader=process, duration_s=duration_s, clock=boottime,
+        api, scheduler_name=name, holder=mesh, leader=process, duration_s=duration_s, clock=boottime,
         tell=told.append,
     )  # fmt: skip
     return made, told
@@ -112,39 +116,65 @@ async def test_a_mesh_of_several_names_asks_for_the_lease_of_each() -> None:
     assert [api.holder for api in apis] == ["", ""]
 
 
-async def test_the_names_that_are_ours_stay_ours_while_another_mesh_holds_the_next(monkeypatch) -> None:
+async def test_a_name_of_another_mesh_is_left_to_it_and_the_others_are_served(monkeypatch) -> None:
     monkeypatch.setattr(cluster_lease, "RETRY_S", 0.1)
-    first, second = LeaseApi(), LeaseApi()
-    other, _ = candidate(second, "mesh-b")
-    rival, _ = candidate(first, "mesh-c")
+    web, batch = LeaseApi(), LeaseApi()
+    other, _ = candidate(web, "mesh-b", name="web")
+    stood_by: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
         await other.acquire()
         keeping = asyncio.create_task(other.keep())
-        waiting = asyncio.create_task(ClusterLeases([candidate(api, "mesh-a")[0] for api in (first, second)]).acquire())
-        while first.holder != "mesh-a":
-            await first.asked.wait()
-            await asyncio.sleep(0)
-        coveting = asyncio.create_task(rival.acquire())
+        (ours, _), (theirs, told) = candidate(batch, "mesh-a", name="batch"), candidate(web, "mesh-a", name="web")
+        together = ClusterLeases([ours, theirs], stood_by.append)
+        assert await together.acquire() == {"batch"}
+        assert stood_by == [""], "it leads"
+        assert "another mesh (mesh-b, led by c-0) schedules for web in this cluster" in told[-1]
+        renewing, waiting = (asyncio.create_task(task) for task in together.keeping())
         for _ in range(30):  # several durations
-            second.asked.clear()
-            await second.asked.wait()
+            web.asked.clear()
+            await web.asked.wait()
+        assert (web.holder, batch.holder) == ("mesh-b", "mesh-a")
         assert not waiting.done()
-        assert (first.holder, second.holder) == ("mesh-a", "mesh-b")
         keeping.cancel()
-        await waiting
-        assert (first.holder, second.holder) == ("mesh-a", "mesh-a")
-        coveting.cancel()
+        with pytest.raises(LeadershipLost, match="scheduler name web is free: the next term serves it too"):
+            await waiting
+        assert not renewing.done()
+        renewing.cancel()
+        assert await ClusterLeases([ours, theirs]).acquire() == {"batch", "web"}
+    assert told[-1] == ""
 
 
-async def test_a_name_that_is_lost_while_another_is_waited_for_is_taken_again() -> None:
+async def test_a_mesh_stands_by_while_another_holds_all_names_and_then_takes_all_at_once(monkeypatch) -> None:
+    """Its Leases do not end at one moment: whoever serves the first at once begins a term for each."""
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.05)
+    apis = [LeaseApi(), LeaseApi()]
+    stood_by: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        first = [candidate(api, "mesh-b", name=name)[0] for api, name in zip(apis, ("a", "b"), strict=True)]
+        for lease in first:
+            await lease.acquire()
+        mine = [candidate(api, "mesh-a", name=name)[0] for api, name in zip(apis, ("a", "b"), strict=True)]
+        waiting = asyncio.create_task(ClusterLeases(mine, stood_by.append).acquire())
+        later = asyncio.create_task(first[1].keep())
+        while apis[0].holder != "mesh-a":
+            await apis[0].asked.wait()
+            await asyncio.sleep(0)
+        assert apis[1].holder == "mesh-b"
+        later.cancel()
+        assert await waiting == {"a", "b"}
+    assert "schedules for a in this cluster" in stood_by[0]
+    assert stood_by[-1] == ""
+
+
+async def test_a_name_that_is_lost_while_others_are_asked_for_is_left_to_whom_took_it() -> None:
     first, second = LeaseApi(), LeaseApi()
-    leases = [candidate(api, "mesh-a")[0] for api in (first, second)]
+    leases = [candidate(api, "mesh-a", name=name)[0] for api, name in ((first, "a"), (second, "b"))]
     await leases[0].acquire()
     assert first.lease is not None
-    first.lease["spec"]["holderIdentity"] = "mesh-b"  # and never renews it
+    first.lease["spec"]["holderIdentity"] = "mesh-b"
     async with asyncio.timeout(PATIENCE_S):
-        await ClusterLeases(leases).acquire()
-    assert (first.holder, second.holder) == ("mesh-a", "mesh-a")
+        assert await ClusterLeases(leases).acquire() == {"b"}
+    assert (first.holder, second.holder) == ("mesh-b", "mesh-a")
 
 
 async def test_a_successor_of_the_same_mesh_does_not_wait(monkeypatch) -> None:
