@@ -45,6 +45,9 @@ over, and a Binding is under way. Who is to be bound later still has its claims 
 
 NAMES = {int(outcome): outcome.name for outcome in Outcome}
 
+DOOMED = "because it is being terminated"
+"""In the API server's words where a namespace is being deleted: its pods go next, and nobody is to look."""
+
 
 class Outcomes:
     """Applies results to cache, queue and ledger."""
@@ -160,7 +163,7 @@ class Outcomes:
         state.queue.story.add(placement.uid, "plan {} answered: {} {} {}", *told)
         if result.outcome == Outcome.BOUND:
             return
-        bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
+        bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED) and DOOMED not in result.reason
         state.log(
             "pod_not_placed",
             level="warning" if bad else "debug",
