@@ -92,8 +92,8 @@ def test_a_cpu_that_is_no_number_is_told_and_nothing_falls(world: World, value: 
     assert world.accepted == []
 
 
-def test_a_signal_that_has_no_source_hides_none_that_is_bad(world: World):
-    world.policy.needs = lambda service: frozenset({"arrivals"})  # type: ignore[attr-defined]
+def test_a_signal_that_has_no_source_hides_none_that_is_bad(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(world.policy, "needs", lambda service: frozenset({"arrivals"}), raising=False)
     now = WALL + world.now + 10  # of the next round
     world.metrics = {f"front-{number}": usage_of(f"front-{number}", now, cpu=-3.0, memory=1e8) for number in range(4)}
     world.run()
