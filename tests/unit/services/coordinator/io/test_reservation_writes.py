@@ -29,7 +29,7 @@ async def test_nobody_is_called_for_room_in_a_namespace_that_goes(error: KubeErr
         async def create(self, *_: Any, **__: Any) -> None:
             raise error
 
-    writes = ReservationWrites(cast(KubeApi, Refusing()), may_act=lambda: True, reached=lambda _: None)
+    writes = ReservationWrites(cast("KubeApi", Refusing()), may_act=lambda: True, reached=lambda _: None)
     with capture_logs() as logs:
         await writes.reserve(KeepRoom("n", "r", {}, {}))
     assert [(line["event"], line["log_level"]) for line in logs] == [("room_not_kept", level)]
