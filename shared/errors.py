@@ -107,6 +107,11 @@ class KubeError(ConclaveError):
         return isinstance(self.__cause__, ConnectionRefusedError)
 
 
+NAMESPACE_ENDS = "because it is being terminated"
+"""In the API server's words (403) where something is made in a namespace that is being deleted: what is in it goes
+next, and nobody is to look."""
+
+
 class KubeRejected(KubeError):
     """The API server answered with a Status failure: the request had no effect.
 

@@ -139,8 +139,9 @@ def settings() -> str:
         "and `autoscale_every_s` for the latter's `decide_every_s`. A value is taken from, the last one counts: "
         "default, TOML file (`--config FILE` or "
         "`CONCLAVE_CONFIG`), environment, flag. A variable of one service alone has its name in it: "
-        "`CONCLAVE_AGENT_LOG_LEVEL` is the agents'; both controllers in one refuse those of jobs and autoscaler "
-        "unless the same setting is given as `CONCLAVE_CONTROLLERS_X`. "
+        "`CONCLAVE_AGENT_LOG_LEVEL` is the agents'; the mesh in one process refuses those of coordinator and binder "
+        "unless the same setting is given as `CONCLAVE_SINGLE_X`, both controllers in one those of jobs and autoscaler "
+        "unless it is given as `CONCLAVE_CONTROLLERS_X`. "
         "What is not known is refused, and the nearest known name is told. "
         "`GET /v1/settings` shows what is in force, secrets masked."
     )

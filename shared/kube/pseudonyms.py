@@ -29,7 +29,7 @@ from shared.kube.convert_demands import FOREIGN_SHARES
 from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.convert_relations import normalised_image
 from shared.kube.katalyst import CustomNodeResource
-from shared.kube.node_topology import NodeResourceTopology
+from shared.kube.node_topology import POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE, NodeResourceTopology
 from shared.kube.pod_groups import COMPLETION_INDEX, GROUP_LABEL, Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.qos import ANNOTATIONS as QOS_ANNOTATIONS
 from shared.kube.qos import LABELS as QOS_LABELS
@@ -128,7 +128,7 @@ WORDS = frozenset({
     "Infeasible", "Deferred", "Evicted", "NodeShutdown", "Terminated", "Preempting", "KubeletReady",
     "OutOfcpu", "OutOfmemory", "OutOfpods", "Scheduled", "PodGroupScheduled", "PreScheduling", "Scheduling",
     "Inqueue", "Finished", "Node", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob",
-    "ReplicationController", "apps/v1", "batch/v1", "v1", "topologyManagerPolicy", "topologyManagerScope",
+    "ReplicationController", "apps/v1", "batch/v1", "v1",
     "none", "best-effort", "restricted", "single-numa-node", "container", "pod", "BestEffort",
     "BestEffortContainerLevel", "BestEffortPodLevel", "Restricted", "RestrictedContainerLevel", "RestrictedPodLevel",
     "SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "LowerPriority", "Any", "yes", "snapshot",
@@ -161,6 +161,7 @@ QUANTITY_FIELDS = frozenset({
     "min", "max", "step", "default", "validValues", "value", "quantity", "available", "capacity", "allocatable",
 })  # fmt: skip
 RESOURCE_FIELDS = frozenset({"resourceName", "extendedResourceName"})
+KUBELET_ATTRIBUTES = frozenset({POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE})
 NATIVE_RESOURCES = re.compile(r"cpu|memory|pods|storage|ephemeral-storage|hugepages-[0-9]+[KMGT]i|gpu-milli")
 
 DROPPED = frozenset({"message", "missing", "evicted", "config", "opaque", "parameters"})
@@ -589,8 +590,8 @@ def _known(field: str, text: str) -> bool:
         return _VERSION.fullmatch(text) is not None
     if field in ("driver", "provisioner"):
         return _vendors(text)
-    if field == "name":  # of a node's zone, or what it has
-        return any(form.fullmatch(text) for form in (_ZONE, NATIVE_RESOURCES))
+    if field == "name":  # of a node's zone, what it has, how its kubelet lets pods on
+        return _ZONE.fullmatch(text) is not None or _public_resource(text) or text in KUBELET_ATTRIBUTES
     return _MADE_REQUEST.fullmatch(text) is not None
 
 

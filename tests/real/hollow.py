@@ -7,8 +7,8 @@ One object serves every node of the plane. What a pod does is said by its annota
 - ``hollow/stop-seconds: "15"``: so long it takes to stop when it is deleted (0; never longer than its grace period);
   a preStop hook that sleeps is waited out as well.
 
-A node with ``hollow/ignore: "true"`` gets no heartbeat and no Ready condition. A kubelet's admission is not played: a
-node that is over-committed shows as such.
+A node with ``hollow/ignore: "true"`` gets no heartbeat and no Ready condition. As a kubelet, a node refuses a pod that
+it has no room for beside those that it let on before, whoever scheduled them: the pod is Failed, ``OutOfcpu``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import aiohttp
+import msgspec
+
+from shared.kube.convert_requests import effective_requests
+from shared.kube.objects import KubePod
+from shared.model.resources import PODS, Resources, parse_amount
 
 Json = dict[str, Any]
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -68,6 +73,41 @@ def _ready() -> Json:
     }  # fmt: skip
 
 
+class KubeletRoom:
+    """What each node's kubelet let on, in the order in which its watch showed it."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, tuple[str, Resources]] = {}
+        """By the pod's uid: its node, and what it asks for."""
+
+    def forget(self, uid: str) -> None:
+        self._on.pop(uid, None)
+
+    def lets_on(self, pod: Json) -> None:
+        """Whatever room there is: it runs there, or a test says what becomes of it."""
+        uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+        if uid not in self._on:
+            self._on[uid] = node, {**effective_requests(msgspec.convert(pod, KubePod)), PODS: 1}
+
+    def refusal(self, pod: Json, allocatable: Json) -> Json | None:
+        """The status of a pod that finds too little (``GeneralPredicates``); None: it is let on. What the node does not
+        name is not asked for, as of devices whose plug-in is away."""
+        self.lets_on(pod)
+        uid = pod["metadata"]["uid"]
+        node, asks = self._on[uid]
+        for name, asked in asks.items():
+            there = parse_amount(name, str(allocatable[name])) if name in allocatable else asked
+            used = sum(of.get(name, 0) for other, (on, of) in self._on.items() if on == node and other != uid)
+            if asked and name in allocatable and used + asked > there:
+                self.forget(uid)
+                return {
+                    "phase": "Failed", "reason": f"OutOf{name}", "startTime": now(),
+                    "message": f"Pod was rejected: Node didn't have enough resource: {name}, "
+                    f"requested: {asked}, used: {used}, capacity: {there}",
+                }  # fmt: skip
+        return None
+
+
 class HollowKubelets:
     """Follows nodes and pods through ``session``, which is an administrator's with a base URL."""
 
@@ -76,6 +116,7 @@ class HollowKubelets:
         self._nodes: dict[str, Json] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room = KubeletRoom()
         self._begun: set[tuple[str, str]] = set()
         """(what, uid): what was begun for a pod."""
 
@@ -176,12 +217,18 @@ class HollowKubelets:
             uid = pod["metadata"]["uid"]
             if event["type"] == "DELETED":
                 self._begun -= {("run", uid), ("end", uid)}
+                self._room.forget(uid)
                 continue
+            phase = pod["status"].get("phase")
+            if phase in ("Succeeded", "Failed"):
+                self._room.forget(uid)
+            elif _ignored(pod) or phase == "Running":
+                self._room.lets_on(pod)
             if _ignored(pod):
                 continue
             if "deletionTimestamp" in pod["metadata"]:
                 self._once("end", pod, self._end)
-            elif pod["status"].get("phase") == "Pending":
+            elif phase == "Pending":
                 self._once("run", pod, self._run)
 
     def _once(self, what: str, pod: Json, work: Any) -> None:
@@ -191,7 +238,11 @@ class HollowKubelets:
             self._spawn(work(pod))
 
     async def _run(self, pod: Json) -> None:
-        await self._patch(f"{_path(pod)}/status", {"status": running_status(pod)}, pod)
+        node = self._nodes.get(pod["spec"]["nodeName"])
+        refused = self._room.refusal(pod, node["status"].get("allocatable", {})) if node is not None else None
+        await self._patch(f"{_path(pod)}/status", {"status": refused or running_status(pod)}, pod)
+        if refused:
+            return
         run_s = _number(pod, RUN_S)
         if run_s is not None:
             await asyncio.sleep(run_s)

@@ -1,4 +1,5 @@
-"""Nodes where room is made for a pod ask autoscalers to leave them alone, on a real API server, and no longer then."""
+"""Beside another scheduler: a node where room is made bears marks as long as it is, and what a kubelet refused is
+free."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
 from tests.real.conftest import RunningPlane, mesh_of
-from tests.real.scene import PATIENCE_S, Json, Scene
+from tests.real.scene import PATIENCE_S, SLOT, Json, Scene
 
 
 def marks(node: Json) -> set[str]:
@@ -35,3 +36,20 @@ async def test_a_node_is_held_while_room_is_made(plane: RunningPlane, tmp_path: 
                 async for event in scene.objects(f"/api/v1/nodes?fieldSelector=metadata.name%3D{node}"):
                     if marks(event["object"]) == theirs.keys():
                         break
+
+
+async def test_a_pod_that_a_kubelet_refused_counts_nowhere(plane: RunningPlane, tmp_path: Path) -> None:
+    """Two schedulers gave the same room away at once."""
+    with mesh_of(plane, tmp_path, "--agents", "1"):
+        async with Scene(plane, "refused") as scene:
+            node = await scene.node("a", slots=3)
+            for name in ("first", "late"):
+                await scene.pod(name, slots=2, schedulerName="example.com/other")
+                binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+                await scene.call("POST", f"{scene.path}/pods/{name}/binding", binding)
+                await scene.until(lambda name=name: scene.pods[name]["status"].get("phase") in ("Running", "Failed"))
+            assert scene.pods["late"]["status"]["reason"] == f"OutOf{SLOT}"
+            await scene.pod("ours", slots=1)
+            await scene.until_bound("ours")
+            await scene.pod("more", slots=1)
+            await scene.until_refused("more")

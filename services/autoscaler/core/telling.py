@@ -72,13 +72,14 @@ def conditions(
 
 
 def _of_metrics(bad: list[str], decided: ScalerDecision | None) -> tuple[bool, str, str]:
-    """(holds, reason, message): what is lacking before what is bad, both before what HPA's rule cannot go by."""
+    """(holds, reason, message): what is lacking, which lasts and hides nothing, beside what is bad; both before what
+    HPA's rule cannot go by."""
     if decided is None:
         return False, "Unknown", "nothing was decided yet"
-    if decided.lacking:
-        return False, "SignalsMissing", _said(decided.lacking)
-    if bad:
-        return False, "Bad", f"holding or rising: {'; '.join(bad)}"
+    told = [_said(decided.lacking)] if decided.lacking else []
+    told += [f"holding or rising: {'; '.join(bad)}"] if bad else []
+    if told:
+        return False, "SignalsMissing" if decided.lacking else "Bad", cut("; ".join(told))
     if decided.refused:
         reason = next(reason for reason, _ in decided.refused.values())
         return False, reason, _said({name: why for name, (_, why) in decided.refused.items()})

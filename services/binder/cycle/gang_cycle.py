@@ -24,7 +24,7 @@ from services.binder.core.state import BinderState
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.check import surely_fit
 from services.binder.cycle.commit import Committer
-from shared.errors import InvalidTransition
+from shared.errors import NAMESPACE_ENDS, InvalidTransition
 from shared.wire.messages import Outcome, Placement, Plan
 from shared.wire.records import Intent, gang_key, gang_part
 
@@ -219,7 +219,8 @@ class GangCycle:
         self._rewrite(gang)
         if not unclear and self._cycle.claims.left_by(gang.members.values()):
             self._state.stats.gangs_withdrawn += 1
-            self._state.log("gang_withdrawn", level="warning", group=gang.group, gang=gang.key, reason=reason)
+            level = "info" if NAMESPACE_ENDS in reason else "warning"
+            self._state.log("gang_withdrawn", level=level, group=gang.group, gang=gang.key, reason=reason)
             self._give_back(gang, reason)
 
     def _give_back(self, gang: InFlightGang, reason: str) -> None:

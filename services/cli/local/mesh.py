@@ -153,9 +153,14 @@ def mesh_specs(settings: MeshSettings) -> list[ChildSpec]:
         cluster += ["--context", settings.context]
     profiles = ["--profiles", str(settings.profiles)] if settings.profiles is not None else []
     cluster += profiles
-    learned = ["--policy", settings.policy, "--seed", str(settings.seed), "--workload-speed", f"{settings.speed:g}"]
-    rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
-    rollout += ["--metrics-every-s", f"{max(METRICS_S / settings.speed, LEAST_METRICS_S):g}"]
+    learned = ["--policy", settings.policy, "--seed", str(settings.seed)]
+    rollout: list[str] = []
+    delay: list[str] = []
+    if settings.speed != 1.0:  # else what the environment says counts
+        learned += ["--workload-speed", f"{settings.speed:g}"]
+        rollout = ["--rollout-window-s", f"{WINDOW_S / settings.speed:g}"]
+        rollout += ["--metrics-every-s", f"{max(METRICS_S / settings.speed, LEAST_METRICS_S):g}"]
+        delay = ["--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]
     if settings.learner and settings.speed != 1.0:
         rollout += DEMO_ROLLOUT
     deciding = [] if settings.agents else ["--embedded-agent"]
@@ -163,7 +168,7 @@ def mesh_specs(settings: MeshSettings) -> list[ChildSpec]:
     binders = 0 if settings.single else settings.binders * settings.shards
     wanted = (
         (leading, settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
-        ("agent", settings.agents, [*learned, *profiles, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
+        ("agent", settings.agents, [*learned, *profiles, *delay]),
         ("binder", binders, cluster),
     )
     specs = []

@@ -29,6 +29,7 @@ from services.coordinator.groups.breaking import evicted_with_group
 from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
+from shared.errors import NAMESPACE_ENDS
 from shared.model.unit import cause_id
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome, Placement, PlacementResult, Plan
@@ -160,7 +161,7 @@ class Outcomes:
         state.queue.story.add(placement.uid, "plan {} answered: {} {} {}", *told)
         if result.outcome == Outcome.BOUND:
             return
-        bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED)
+        bad = result.outcome in (Outcome.REFUSED, Outcome.UNRESOLVED) and NAMESPACE_ENDS not in result.reason
         state.log(
             "pod_not_placed",
             level="warning" if bad else "debug",

@@ -27,7 +27,7 @@ from services.coordinator.reservations.keeper import (
     ReservationWork,
     TellReservation,
 )
-from shared.errors import KubeError, KubeRejected
+from shared.errors import NAMESPACE_ENDS, KubeError, KubeRejected
 from shared.kube.convert import controller_of
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES, PODS
@@ -122,7 +122,8 @@ class ReservationWrites:
                 self._api, ReservationName(work.namespace, work.name), work.spec, owner=owner, labels=work.labels
             )  # fmt: skip
         except KubeError as error:
-            level = log.debug if isinstance(error, KubeRejected) and error.status == 409 else log.warning
+            there = isinstance(error, KubeRejected) and error.status == 409
+            level = log.debug if there or NAMESPACE_ENDS in str(error) else log.warning
             level("room_not_kept", reservation=f"{work.namespace}/{work.name}", error=error)
 
     async def _mark(self, work: MarkNode) -> None:

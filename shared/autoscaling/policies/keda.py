@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metric, utilization_metric
 from shared.autoscaling.hpa.model import CPU, Behavior, HpaController, HpaMetric
@@ -23,6 +23,8 @@ from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, usable
 from shared.errors import ConfigError
 
 QUEUE, ARRIVALS = "queue", "arrivals"
+QUEUE_LAG = 10.0
+"""The default lag of KEDA's queue scalers."""
 
 
 class KedaFallback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -52,8 +54,9 @@ Targets = Positive | dict[str, Positive] | None
 class KedaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A ScaledObject for every service; defaults are KEDA's own."""
 
-    queue: Targets = 10.0
-    """Requests that wait, for each replica (the default lag of KEDA's queue scalers)."""
+    queue: Targets | UnsetType = UNSET
+    """Requests that wait, for each replica. Not said: ``QUEUE_LAG`` where no other trigger is named, else no such
+    trigger, for an API server keeps no null by which it could be left out."""
     arrivals: Targets = None
     """Requests per second, for each replica."""
     cpu: Percent | None = None
@@ -70,6 +73,13 @@ class KedaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tolerance: Share = 0.1
     sync_s: Sync = SYNC_S
 
+    @property
+    def queues(self) -> Targets:
+        """The target of the trigger by requests that wait."""
+        if self.queue is not UNSET:
+            return self.queue
+        return QUEUE_LAG if self.arrivals is None and self.cpu is None else None
+
 
 class KedaPolicy:
     """Every service by itself, as if each had a ScaledObject of these settings."""
@@ -78,7 +88,7 @@ class KedaPolicy:
     Settings = KedaSettings
 
     def __init__(self, settings: KedaSettings = KedaSettings()) -> None:  # noqa: B008 - frozen
-        if settings.queue is None and settings.arrivals is None and settings.cpu is None:
+        if settings.queues is None and settings.arrivals is None and settings.cpu is None:
             raise ConfigError("policy keda: there is no trigger; give queue, arrivals or cpu")
         self.metrics = () if settings.cpu is None else (utilization_metric(CPU, settings.cpu),)
         """What the HPA's rule reads for itself."""
@@ -93,7 +103,7 @@ class KedaPolicy:
 
     def needs(self, service: str) -> frozenset[str]:
         """What its triggers read; cpu is the HPA's own."""
-        triggers = {QUEUE: self._settings.queue, ARRIVALS: self._settings.arrivals}
+        triggers = {QUEUE: self._settings.queues, ARRIVALS: self._settings.arrivals}
         return frozenset(name for name, targets in triggers.items() if _for(service, targets) is not None)
 
     def decide(self, seen: ScalingObservation) -> Decision:
@@ -117,7 +127,7 @@ class _ScaledObject:
     """One service's ScaledObject and the HPA that belongs to it."""
 
     def __init__(self, name: str, settings: KedaSettings, behavior: Behavior | None) -> None:
-        targets = {QUEUE: _for(name, settings.queue), ARRIVALS: _for(name, settings.arrivals)}
+        targets = {QUEUE: _for(name, settings.queues), ARRIVALS: _for(name, settings.arrivals)}
         self._targets = {trigger: target for trigger, target in targets.items() if target is not None}
         metrics: list[HpaMetric] = [
             external_metric(trigger, milli_units(target)) for trigger, target in self._targets.items()

@@ -92,6 +92,17 @@ def test_a_cpu_that_is_no_number_is_told_and_nothing_falls(world: World, value: 
     assert world.accepted == []
 
 
+def test_a_signal_that_has_no_source_hides_none_that_is_bad(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(world.policy, "needs", lambda service: frozenset({"arrivals"}), raising=False)
+    now = WALL + world.now + 10  # of the next round
+    world.metrics = {f"front-{number}": usage_of(f"front-{number}", now, cpu=-3.0, memory=1e8) for number in range(4)}
+    world.run()
+    status, reason, message = world.condition("MetricsGood")
+    assert (status, reason) == ("False", "SignalsMissing")
+    assert message.startswith("front: test needs arrivals")
+    assert "front cpu: -3 is negative" in message
+
+
 def test_a_rate_of_another_unit_is_told(world: World):
     spec = {**world.spec}
     spec["targets"] = [target(metrics=[{"signal": "latency", "type": "Prometheus", "query": "p95"}])]

@@ -46,6 +46,9 @@ def test_its_environment_is_its_own_and_that_of_all() -> None:
     assert (settings.shard, settings.seed) == ("east", 3)
     for other, kind in (("binder", BinderSettings), ("coordinator", CoordinatorSettings)):
         load(kind, service=other, environ={"CONCLAVE_SINGLE_SHARD": "east"})
+        assert other in SingleSettings.COMPOSES
+    with pytest.raises(ConfigError, match=r"CONCLAVE_COORDINATOR_KEEP_ROOM: .*give CONCLAVE_SINGLE_KEEP_ROOM here"):
+        load(SingleSettings, service="single", environ={"CONCLAVE_COORDINATOR_KEEP_ROOM": "on"})
 
 
 @pytest.mark.parametrize("field", ["tls", "etcd"])

@@ -100,6 +100,13 @@ async def test_the_nodes_are_divided_as_the_mesh_is_asked_for_and_back(tmp_path:
     assert (await read_shards(store, keys)).names == ("0",)
 
 
+def test_times_are_the_environments_unless_the_twin_plays_faster(tmp_path: Path) -> None:
+    times = {"--rollout-window-s", "--metrics-every-s", "--workload-speed", "--reward-delay-s"}
+    for speed, flags in ((1.0, set[str]()), (2.0, times)):
+        settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path, agents=1, speed=speed)
+        assert times & {word for spec in mesh_specs(settings) for word in spec.argv} == flags
+
+
 def test_one_shard_needs_no_flag(tmp_path: Path) -> None:
     settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path)
     assert not [spec for spec in mesh_specs(settings) if "--shard" in spec.argv]

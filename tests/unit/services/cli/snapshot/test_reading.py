@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import json
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from services.cli.snapshot.cluster import SnapshotCluster
 from services.cli.snapshot.reading import document, read_objects
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.cluster_objects import ObjectQuestion
+from shared.kube.node_topology import NodeResourceTopology, topology_from_api
 from shared.kube.pseudonyms import Pseudonyms
 from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.resources import ObjectList, Resource
@@ -171,6 +173,32 @@ def test_what_a_rule_reads_of_labels_and_devices_stays() -> None:
         {"name": names["n"]}, names["n"],
         [{"name": names["gpu-0"], "attributes": {"model": {"string": names["A100"]}}}],
     )  # fmt: skip
+
+
+def test_how_a_kubelet_lets_pods_on_stays() -> None:
+    """The twin's exporter says it twice; NFD's of today by attributes alone."""
+
+    def zone(name: str, *resources: str) -> Json:
+        amounts = {"capacity": "4", "allocatable": "4", "available": "2"}
+        return {"name": name, "type": "Node", "resources": [{"name": one, **amounts} for one in resources]}
+
+    shown: Json = {
+        "metadata": {"name": "node-0"},
+        "attributes": [
+            {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+            {"name": "topologyManagerScope", "value": "pod"},
+        ],
+        "zones": [zone("node-0", "cpu", "nvidia.com/gpu"), zone("node-1", "cpu", "memory")],
+    }
+    node = make_node("node-0").allocatable(**{"cpu": "8", "nvidia.com/gpu": "4"}).json
+    hidden = Pseudonyms()
+    copied = copy.deepcopy(shown)
+    hidden.hide("nodeTopologies", copied)
+    hidden.hide("nodes", node)
+    names = hidden.resolve()
+    read = [topology_from_api(msgspec.convert(one, NodeResourceTopology)) for one in (shown, copied)]
+    assert read[1] == dataclasses.replace(read[0], node=names["node-0"])
+    assert "nvidia.com/gpu" in node["status"]["allocatable"]
 
 
 def test_pseudonyms_sort_as_the_names_do() -> None:

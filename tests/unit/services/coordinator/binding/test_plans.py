@@ -11,7 +11,7 @@ from services.coordinator.core.instructions import FetchPod, PatchCondition, Sen
 from shared.model.cluster_events import ObjectChanged
 from shared.model.devices import ClaimRef, DeviceClass, DevicePod
 from shared.scheduling.places import Place
-from shared.turns import Stop
+from shared.turns import Log, Stop
 from shared.wire.messages import VERSION, Outcome, PlacementResult, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
@@ -133,6 +133,16 @@ def test_refused_backs_off_with_the_reason() -> None:
     scene.deliver(answer(scene, Outcome.REFUSED, reason="quota exceeded"))
     assert scene.core.state.queue.count()[Place.BACKOFF] == 1
     assert "quota exceeded" in scene.of(PatchCondition)[0].message
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"),
+    [("quota exceeded", "warning"), ("unable to create in namespace n because it is being terminated", "debug")],
+)
+def test_an_operator_is_told_of_what_is_refused_but_not_of_what_is_deleted_next(reason: str, level: str) -> None:
+    scene = planned()
+    scene.deliver(answer(scene, Outcome.REFUSED, reason=reason))
+    assert [line.level for line in scene.of(Log) if line.event == "pod_not_placed"] == [level]
 
 
 def test_elsewhere_is_accounted_there() -> None:

@@ -25,7 +25,7 @@ def test_replicas_follow_what_waits_for_each_replica() -> None:
 
 
 def test_of_several_triggers_the_largest_proposal_counts() -> None:
-    both = {"arrivals": 100.0, "cpu": 50}
+    both = {"queue": 10.0, "arrivals": 100.0, "cpu": 50}
     assert asked(keda(**both), 0.0, web(4, queue=10.0, arrivals=650.0, cpu=0.5)) == 7
     assert asked(keda(**both), 0.0, web(4, queue=10.0, arrivals=100.0, cpu=0.9)) == 8
 
@@ -34,6 +34,14 @@ def test_targets_by_service_and_a_service_without_one_is_not_named() -> None:
     policy = keda(queue=None, arrivals={"a": 100.0, "b": 50.0})
     seen = {name: web(2, arrivals=300.0) for name in "abc"}
     assert policy.decide(moment(0.0, **seen)) == {"a": 3, "b": 6}
+
+
+def test_who_names_one_trigger_need_not_take_another_away() -> None:
+    """An API server keeps no ``queue: null``."""
+    assert keda().needs("web") == {"queue"}
+    assert keda(arrivals=20.0).needs("web") == {"arrivals"}
+    assert keda(cpu=50).needs("web") == frozenset()
+    assert keda(queue=5.0, arrivals=20.0).needs("web") == {"queue", "arrivals"}
 
 
 def test_triggers_are_polled_and_the_last_reading_holds_between() -> None:
@@ -67,7 +75,7 @@ def test_what_a_fall_back_asks_for(behavior: str, few: int, many: int) -> None:
 
 
 def test_a_fall_back_of_one_trigger_takes_nothing_away_from_another() -> None:
-    policy = keda(cpu=50, fallback={"replicas": 2, "failureThreshold": 0})
+    policy = keda(queue=10.0, cpu=50, fallback={"replicas": 2, "failureThreshold": 0})
     assert asked(policy, 0.0, web(6, queue=None, cpu=0.9)) == 11
 
 
