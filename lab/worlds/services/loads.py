@@ -26,6 +26,12 @@ MOST_LINES = 5_000_000
 REMEDY = "give one rate per line, or a time and a rate"
 UNITS = {"second": 1.0, "tensec": 10.0, "minute": 60.0, "hour": 3600.0}
 LOAD_STREAM = 11
+DRAWN, CONSTANT, DIURNAL, NOISY, BURSTY = "drawn", "constant", "diurnal", "noisy", "bursty"
+PATTERNS = (DRAWN, CONSTANT, DIURNAL, NOISY, BURSTY)
+"""The twin's own, and the four shapes that autoscalers are usually shown on (Wang et al. 2024, Autothrottle)."""
+DAY_S = 3600.0
+NOISE_S = 30
+BURST_S, BURST_GAP_S = (30.0, 180.0), 180.0
 Floats = NDArray[np.float64]
 
 
@@ -53,6 +59,36 @@ def drawn(capacity: float, seconds: int, seed: int) -> Floats:
     knots = np.cumsum(rng.normal(0.0, 0.35, seconds // 60 + 2))
     shape = shape + np.interp(time_s, np.arange(len(knots)) * 60.0, knots)
     return scaled(np.asarray(shape), capacity)
+
+
+def patterned(pattern: str, capacity: float, seconds: int, seed: int) -> Floats:
+    """The load of a pattern (``PATTERNS``): float64 [seconds], requests per second, a function of the seed.
+
+    ``ConfigError``: there is no such pattern.
+    """
+    if pattern not in PATTERNS:
+        raise ConfigError(f"load: {pattern!r} is not known; choose one of {', '.join(PATTERNS)}")
+    if pattern == DRAWN:
+        return drawn(capacity, seconds, seed)
+    if pattern == CONSTANT:
+        return constant(capacity, seconds)
+    rng = np.random.default_rng([seed, LOAD_STREAM, PATTERNS.index(pattern)])
+    time_s = np.arange(seconds, dtype=np.float64)
+    if pattern == DIURNAL:  # a day in an hour: an episode is a morning, a noon or an evening
+        shape = (
+            np.sin(2.0 * np.pi * (time_s / DAY_S + rng.random()))
+            + rng.normal(0.0, 0.05, seconds // 10 + 1).repeat(10)[:seconds]
+        )
+    elif pattern == NOISY:
+        shape = rng.normal(0.0, 1.0, seconds // NOISE_S + 1).repeat(NOISE_S)[:seconds]
+    else:
+        shape = np.zeros(seconds)
+        at = rng.exponential(BURST_GAP_S)
+        while at < seconds:
+            end = at + rng.uniform(*BURST_S)
+            shape[int(at) : int(end)] = rng.uniform(0.6, 1.0)
+            at = end + rng.exponential(BURST_GAP_S)
+    return scaled(shape, capacity)
 
 
 def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int) -> Floats:
