@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -86,12 +86,18 @@ class Setup:
     load: str = DRAWN
     """Of ``loads.PATTERNS``; a ``trace`` stands in its place."""
 
+    def in_twin(self, twin: LearnedTwin) -> Setup:
+        """The same in a learned twin; decisions are a whole number of its steps apart."""
+        step_s = max(round(twin.header.step_s), 1)
+        return replace(self, twin=twin, decide_s=-(-self.decide_s // step_s) * step_s)
+
     def rates(self, seed: int) -> NDArray[np.float64]:
         """Genuine requests per second to the graph, as expected: float64 [seconds]."""
         capacity = self.topology.capacity()
         if self.trace is None:
             return patterned(self.load, capacity, self.seconds, seed)
-        return of_trace(self.trace, capacity, self.seconds, seed)
+        # a learned twin knows the load as it was recorded; a share of a capacity would be another one
+        return of_trace(self.trace, capacity, self.seconds, seed, as_it_is=self.twin is not None)
 
     def world(self, seed: int) -> World:
         """The episode of a seed, at its beginning. ``ConfigError``: the twin is of another graph or other steps."""

@@ -91,16 +91,18 @@ def patterned(pattern: str, capacity: float, seconds: int, seed: int) -> Floats:
     return scaled(shape, capacity)
 
 
-def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int) -> Floats:
+def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int, *, as_it_is: bool = False) -> Floats:
     """A stretch of the trace that the seed chooses, as float64 [seconds] requests per second: between steps a line.
 
-    A trace that is shorter than the episode begins anew.
+    A trace that is shorter than the episode begins anew. ``as_it_is``: at its own rates, not at shares of capacity.
     """
     rng = np.random.default_rng([seed, LOAD_STREAM])
-    steps = int(np.ceil(seconds / trace.step_s)) + 2
+    step_s = trace.told_s if as_it_is else trace.step_s
+    steps = int(np.ceil(seconds / step_s)) + 2
     first = int(rng.integers(max(1, len(trace.rates) - steps)))
     part = trace.rates[(first + np.arange(steps)) % len(trace.rates)]
-    return scaled(np.interp(np.arange(seconds), np.arange(steps) * trace.step_s, part), capacity)
+    shape = np.interp(np.arange(seconds), np.arange(steps) * step_s, part)
+    return shape if as_it_is else scaled(shape, capacity)
 
 
 def scaled(shape: Floats, capacity: float) -> Floats:
