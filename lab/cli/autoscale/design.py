@@ -38,7 +38,7 @@ from lab.cli.autoscale.loop import (
     LOAD,
     ChildEnded,
     FittedTwin,
-    Recording,
+    SeriesRecording,
     check_recording,
     holds_series,
     record,
@@ -124,7 +124,7 @@ def design(
         if series is not None:
             raise ConfigError("--duration: the series are given; leave it out, or --series")
         token = text_of("--prometheus-token-file", token_file, "give a file that can be read").strip()
-        recording = Recording(
+        recording = SeriesRecording(
             name, kubeconfig or _kubeconfig(), context, prometheus, token, prometheus_ca, duration, step, quiet
         )
     try:
@@ -155,7 +155,12 @@ def design(
 
 
 def _twin(
-    stages: Stages, scaler: Any, topology: Path | None, series: Path | None, recording: Recording | None, epochs: int
+    stages: Stages,
+    scaler: Any,
+    topology: Path | None,
+    series: Path | None,
+    recording: SeriesRecording | None,
+    epochs: int,
 ) -> FittedTwin | tuple[str, str]:
     """The stages up to the twin: a learned one, or (its graph, its load) as texts."""
     import msgspec

@@ -52,7 +52,7 @@ class ChildEnded(ConclaveError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class SeriesRecording:
     """How the cluster is recorded: seconds in all and between two looks; ``services``: the object, as was given."""
 
     services: str
@@ -79,7 +79,7 @@ def holds_series(data: bytes) -> bool:
     return data.startswith(HEAD)
 
 
-def record(recording: Recording, out: Path) -> None:
+def record(recording: SeriesRecording, out: Path) -> None:
     """Record what is missing of the time in ``out``. ``ChildEnded``: it was interrupted before."""
     from lab.cli.twin.capture_services import SeriesSettings
     from lab.cli.twin.command import record_services
