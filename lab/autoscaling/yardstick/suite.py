@@ -55,7 +55,12 @@ class CalibratedLoad:
 
 
 def workloads(
-    files: Mapping[str, str], *, scenario: str | None = None, intensity: float | None = None, seconds: int = 1800
+    files: Mapping[str, str],
+    *,
+    scenario: str | None = None,
+    intensity: float | None = None,
+    load: str | None = None,
+    seconds: int = 1800,
 ) -> list[CalibratedLoad]:
     """What is compared. ``ConfigError``: a file, a scenario or a strength that cannot be used."""
     topology = parse_topology(files["topology"], "--topology") if "topology" in files else default_topology()
@@ -70,15 +75,18 @@ def workloads(
         if name != CALM:
             check_scenario(name, strengths[name])
     trace = parse_trace(files["trace"], "--trace") if "trace" in files else None
-    loads = ("trace",) if trace is not None else PATTERNS
+    if load is not None and (load not in PATTERNS or trace is not None):
+        known = f"choose one of {', '.join(PATTERNS)}" if trace is None else "leave it out, or --trace"
+        raise ConfigError(f"--load: {load!r} cannot be used; {known}")
+    loads = ("trace",) if trace is not None else PATTERNS if load is None else (load,)
     return [
         CalibratedLoad(
-            f"{load}/{name}",
+            f"{load_name}/{name}",
             Setup(topology, name, strengths[name], trace, seconds)
             if trace is not None
-            else Setup(topology, name, strengths[name], seconds=seconds, load=load),
+            else Setup(topology, name, strengths[name], seconds=seconds, load=load_name),
         )
-        for load in loads
+        for load_name in loads
         for name in scenarios
     ]
 

@@ -35,6 +35,7 @@ class GraphFlags:
     steps: Path | None
     twin: Path | None
     trials: int | None
+    load: str | None
 
     @classmethod
     def taken_from(cls, flags: dict[str, Any]) -> Self:
@@ -64,6 +65,7 @@ def graph_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--trials", type=click.IntRange(1, 10_000), help="Of autoscaling-calibrated: settings tried of each rule."
         ),
+        click.option("--load", help="Of autoscaling-calibrated: this load alone, such as bursty."),
     )
     for option in reversed(options):
         command = option(command)
@@ -87,7 +89,7 @@ def evaluate_services(
     twin = read_twin("--twin", flags.twin)[0] if flags.twin is not None else None
     if suite == CALIBRATED:
         return _evaluate_calibrated(flags, given, progress)
-    _refuse(suite, {"--trials": flags.trials})
+    _refuse(suite, {"--trials": flags.trials, "--load": flags.load})
     if suite == TWIN_SUITE:
         return _evaluate_twin(flags, trace, given, twin, progress)
     from lab.autoscaling.episode import StepsFile
@@ -125,7 +127,7 @@ def _evaluate_calibrated(flags: GraphFlags, given: SuiteInput, progress: Progres
     from lab.autoscaling.yardstick.suite import run_suite, workloads
 
     _refuse(CALIBRATED, {"--twin": flags.twin, "--decide-every": flags.decide_every, "--steps": flags.steps})
-    plan = workloads(given.files, scenario=flags.scenario, intensity=flags.intensity)
+    plan = workloads(given.files, scenario=flags.scenario, intensity=flags.intensity, load=flags.load)
     return run_suite(given, progress, planned=plan, trials=flags.trials or TRIALS)
 
 
