@@ -20,7 +20,7 @@ from lab.autoscaling.analysis.trajectories import Trajectory, stretches, traject
 from lab.autoscaling.analysis.trees import Tree, fidelity, trees
 from lab.autoscaling.checks import Check, at_least, at_most
 from lab.autoscaling.episode import Setup, play
-from lab.autoscaling.judging import Percent, TwinGoals, TwinJudgement, not_judged
+from lab.autoscaling.judging import TwinGoals, TwinJudgement, not_judged
 from lab.autoscaling.policies import BASELINE, make
 from lab.evaluation.results import Progress, silent
 from shared.autoscaling.networks.karma import KarmaPolicy
@@ -50,15 +50,6 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most: replica hours over HPA's."""
     alarms: Share = 0.01
     """At most: decisions on this twin that the drift guard would take away from the policy."""
-    accuracy: Percent = TwinGoals().accuracy
-    """Of a learned twin, as the three that follow: ``judging.TwinGoals``."""
-    gap: Percent = TwinGoals().gap
-    errors: Annotated[float, Meta(gt=0, le=10)] = TwinGoals().errors
-    measured: Share = TwinGoals().measured
-
-    def of_twin(self) -> TwinGoals:
-        """Those of a learned twin."""
-        return TwinGoals(accuracy=self.accuracy, gap=self.gap, errors=self.errors, measured=self.measured)
 
 
 class DayCost(Struct, frozen=True):
@@ -99,6 +90,7 @@ def analyse(
     thresholds: Thresholds,
     taught_seeds: Sequence[int] = TAUGHT_SEEDS,
     judgement: TwinJudgement | None = None,
+    goals: TwinGoals = TwinGoals(),  # noqa: B008 - frozen
     measured: Check | None = None,
     command: str = "",
     progress: Progress = silent,
@@ -138,7 +130,7 @@ def analyse(
     found = Findings(policy, taught, asked, other)
     checks = found.checks(thresholds)
     if setup.twin is not None:
-        checks += judgement.checks(thresholds.of_twin()) if judgement is not None else not_judged()
+        checks += judgement.checks(goals) if judgement is not None else not_judged()
     if measured is not None:
         checks.append(measured)
     progress(total, total, "done")

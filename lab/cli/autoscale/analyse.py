@@ -21,7 +21,7 @@ from shared.errors import ConfigError
 if TYPE_CHECKING:
     from lab.autoscaling.analysis.analysis import Analysis, Thresholds
     from lab.autoscaling.checks import Check
-    from lab.autoscaling.judging import TwinJudgement
+    from lab.autoscaling.judging import TwinGoals, TwinJudgement
     from lab.worlds.learned.model import LearnedTwin
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,6 +61,7 @@ class AnalysisPlan:
     scenario: str
     intensity: float
     thresholds: Thresholds
+    goals: TwinGoals
     topology: str = ""
     trace: str = ""
     twin: LearnedTwin | None = None
@@ -77,15 +78,17 @@ def planned(
     check_extra()
     from lab.autoscaling.suite import experiments
 
+    wanted, goals = thresholds_of(thresholds)
     if twin is not None:
-        plan = AnalysisPlan(seeds=parse_seeds(seeds), scenario="", intensity=0.0, thresholds=thresholds_of(thresholds))
+        plan = AnalysisPlan(seeds=parse_seeds(seeds), scenario="", intensity=0.0, thresholds=wanted, goals=goals)
         return in_twin(plan, twin, twin / JUDGEMENT if twin.is_dir() else twin.parent / JUDGEMENT, scenario, intensity)
     (experiment,) = experiments(own_files=True, scenario=scenario or "mixed", intensity=intensity)
     return AnalysisPlan(
         seeds=parse_seeds(seeds),
         scenario=experiment.scenario,
         intensity=experiment.intensity,
-        thresholds=thresholds_of(thresholds),
+        thresholds=wanted,
+        goals=goals,
     )
 
 
@@ -116,24 +119,28 @@ def check_extra() -> None:
         )
 
 
-def thresholds_of(given: Sequence[str]) -> Thresholds:
-    """The thresholds, some of them given as NAME=VALUE. ``ConfigError``: no such one, or out of its range."""
+def thresholds_of(given: Sequence[str]) -> tuple[Thresholds, TwinGoals]:
+    """The thresholds, and those of a learned twin, some of them given as NAME=VALUE. ``ConfigError``: no such one, or
+    out of its range."""
     import msgspec
 
     from lab.autoscaling.analysis.analysis import Thresholds
+    from lab.autoscaling.judging import TwinGoals
 
-    values: dict[str, float] = {}
+    kinds = (Thresholds, TwinGoals)
+    values: dict[type[Any], dict[str, float]] = {kind: {} for kind in kinds}
     for text in given:
         name, _, value = text.partition("=")
-        if name not in Thresholds.__struct_fields__:
-            known = ", ".join(Thresholds.__struct_fields__)
+        kind = next((one for one in kinds if name in one.__struct_fields__), None)
+        if kind is None:
+            known = ", ".join(field for one in kinds for field in one.__struct_fields__)
             raise ConfigError(f"--threshold: {name!r} is not known; choose one of {known}")
         try:
-            values[name] = float(value)
-            msgspec.convert(values, Thresholds)
+            values[kind][name] = float(value)
+            msgspec.convert(values[kind], kind)
         except (ValueError, msgspec.ValidationError) as error:
             raise ConfigError(f"--threshold: {text!r}: {error}; give a number within its range") from None
-    return msgspec.convert(values, Thresholds)
+    return msgspec.convert(values[Thresholds], Thresholds), msgspec.convert(values[TwinGoals], TwinGoals)
 
 
 def analysed(plan: AnalysisPlan, weights: Path | None, *, quiet: bool) -> Analysis:
@@ -157,7 +164,7 @@ def analysed(plan: AnalysisPlan, weights: Path | None, *, quiet: bool) -> Analys
     with RunProgress(quiet=quiet) as progress:
         return run(
             KarmaPolicy(weights=learned.get(POLICY)), setup, seeds=plan.seeds, thresholds=plan.thresholds,
-            judgement=plan.judgement, measured=plan.measured, command=plan.command, progress=progress,
+            judgement=plan.judgement, goals=plan.goals, measured=plan.measured, command=plan.command, progress=progress,
         )  # fmt: skip
 
 

@@ -284,7 +284,7 @@ def _analysed(stages: Stages, plan: AnalysisPlan, weights: Path, *, quiet: bool)
 
     asked: dict[str, Any] = {
         "seeds": list(plan.seeds), "scenario": plan.scenario, "intensity": plan.intensity,
-        "thresholds": msgspec.to_builtins(plan.thresholds),
+        "thresholds": msgspec.to_builtins(plan.thresholds), "goals": msgspec.to_builtins(plan.goals),
     }  # fmt: skip
     if plan.measured is not None:
         asked["measured"] = plan.measured.found
