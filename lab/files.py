@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import msgspec
+
+from lab.autoscaling.judging import TwinJudgement
 from lab.reading import read_bytes, read_text
 from lab.worlds.learned.model import FILE, MAX_BYTES, LearnedTwin, decode
 from lab.worlds.learned.series import MOST_BYTES
 from lab.worlds.services.loads import LoadTrace, parse_trace
 from lab.worlds.services.topology import ServiceGraph, default_topology, parse_topology
+from shared.autoscaling.roles.organisation import Organisation, parse_organisation
+from shared.errors import ConfigError
 
 MOST_TOPOLOGY = 1 << 20
 
@@ -26,6 +31,18 @@ def read_series(flag: str, file: Path) -> bytes:
     return read_bytes(flag, file, MOST_BYTES, "give a file of 'conclave twin series' or 'conclave twin capture'")
 
 
+def read_judgement(flag: str, file: Path, twin: str) -> TwinJudgement:
+    """What ``conclave twin judge`` found of the twin whose file has this sha256."""
+    remedy = "judge it: conclave twin judge"
+    try:
+        found = msgspec.json.decode(read_bytes(flag, file, MOST_TOPOLOGY, remedy), type=TwinJudgement)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{flag}: {file}: {error}; {remedy}") from None
+    if found.twin != twin:
+        raise ConfigError(f"{flag}: {file} is of another twin (sha256 {found.twin[:12]}); {remedy}")
+    return found
+
+
 def read_topology(file: Path | None) -> ServiceGraph:
     """The service graph of ``--topology``; None: the default one."""
     if file is None:
@@ -39,6 +56,12 @@ def read_load(flag: str, file: Path) -> LoadTrace:
     return parse_trace(
         read_text(flag, file, MOST_BYTES, "give one rate per line, or a time and a rate"), f"{flag}: {file}"
     )
+
+
+def read_organisation(flag: str, file: Path) -> Organisation:
+    """The roles and missions of a YAML file. ``ConfigError``: it is none, or they contradict."""
+    text = read_text(flag, file, MOST_TOPOLOGY, "give roles and missions, see docs/autoscaling-twin.md")
+    return parse_organisation(text, f"{flag}: {file}")
 
 
 def digest_of(file: Path) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab.autoscaling.metrics import Scaling, figures
 from lab.worlds.learned.model import LearnedTwin
@@ -16,7 +17,7 @@ from lab.worlds.learned.world import LearnedWorld
 from lab.worlds.services.attacker import Attacker, Opportunist
 from lab.worlds.services.disturbances import Disturbance
 from lab.worlds.services.hidden import Hidden
-from lab.worlds.services.loads import LoadTrace, drawn, of_trace
+from lab.worlds.services.loads import DRAWN, LoadTrace, of_trace, patterned
 from lab.worlds.services.readings import ServiceSensing
 from lab.worlds.services.scenarios import SCENARIOS, events_of
 from lab.worlds.services.topology import ServiceGraph
@@ -82,14 +83,25 @@ class Setup:
     """The cluster is not what ``topology`` says, but this; the traffic is the same."""
     twin: LearnedTwin | None = None
     """Play in this learned twin of the graph."""
+    load: str = DRAWN
+    """Of ``loads.PATTERNS``; a ``trace`` stands in its place."""
+
+    def in_twin(self, twin: LearnedTwin) -> Setup:
+        """The same in a learned twin; decisions are a whole number of its steps apart."""
+        step_s = max(round(twin.header.step_s), 1)
+        return replace(self, twin=twin, decide_s=-(-self.decide_s // step_s) * step_s)
+
+    def rates(self, seed: int) -> NDArray[np.float64]:
+        """Genuine requests per second to the graph, as expected: float64 [seconds]."""
+        capacity = self.topology.capacity()
+        if self.trace is None:
+            return patterned(self.load, capacity, self.seconds, seed)
+        # a learned twin knows the load as it was recorded; a share of a capacity would be another one
+        return of_trace(self.trace, capacity, self.seconds, seed, as_it_is=self.twin is not None)
 
     def world(self, seed: int) -> World:
         """The episode of a seed, at its beginning. ``ConfigError``: the twin is of another graph or other steps."""
-        capacity = self.topology.capacity()
-        if self.trace is None:
-            rates = drawn(capacity, self.seconds, seed)
-        else:
-            rates = of_trace(self.trace, capacity, self.seconds, seed)
+        rates = self.rates(seed)
         quiet = self.scenario not in SCENARIOS  # nothing is drawn: calm, an attacker who plays himself, a recorded day
         events = () if quiet else events_of(self.scenario, self.topology, self.seconds, seed, self.intensity)
         if self.twin is not None:
@@ -98,6 +110,15 @@ class Setup:
         if self.hidden is not None:
             topology, sensing = self.hidden.topology(topology), self.hidden.sensing
         return ServiceWorld(topology, rates, events, seed=seed, sensing=sensing, policy=self.placement)
+
+
+@runtime_checkable
+class Clairvoyance(Protocol):
+    """What a policy has that is shown the world itself; of bounds alone, no policy of a cluster has it."""
+
+    def see(self, world: World) -> None:
+        """The world of the episode that begins."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +170,8 @@ class ServiceEpisode:
         self.policy = policy
         self._setup, self._seed, self._clock = setup, seed, clock
         policy.reset(seed)
+        if isinstance(policy, Clairvoyance):
+            policy.see(self.world)
         self._attacker = Opportunist(Attacker(attackable(self.world))) if setup.scenario == ATTACKER else None
         self._scalings: list[Scaling] = []
         self._decisions, self._spent_s = 0, 0.0

@@ -1,14 +1,19 @@
 """A twin of the services of one ResilientAutoscaler: what the object says of them, put into a graph's file. Pure.
 
-The graph (throughputs, times, nodes) is given, and what comes after (training, analysis) knows only its text. Bounds,
-objectives and the cost limit are the object's.
+The graph (throughputs, times, nodes) is given, or made of recorded series (``graph_of``), and what comes after
+(training, analysis) knows only its text. Bounds, objectives and the cost limit are the object's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+import numpy as np
 import yaml
 
+from lab.worlds.learned.series import COUNTS, MEASURES, RecordedSeries
 from lab.worlds.services.topology import Objectives, Replicas, ServiceGraph, parse_topology
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
@@ -30,6 +35,60 @@ class CapturedScaler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     latency_s: float | None = None
     success: float | None = None
     cost_limit: float | None = None
+
+
+def graph_of(found: CapturedScaler, series: RecordedSeries, requests: Mapping[str, float]) -> str:
+    """The text of a graph as series tell it, for a learned twin. ``requests``: cores of a pod by service, where known.
+
+    Entries are the services that nobody calls, by their share of what came; calls of one caller are as many as came to
+    the callee for each request that its callers answered; a throughput is what a ready replica answered when it
+    answered most. A learned twin looks at nothing else: nodes and times are in its networks.
+    """
+    arrivals, served, ready = _means(series)
+    callers: dict[str, list[str]] = {name: [] for name in found.services}
+    for name, one in found.services.items():
+        for callee in one.calls:
+            if callee not in callers:
+                raise ConfigError(f"{found.object}: {name} calls {callee!r}, which is not among its targets; add it")
+            callers[callee].append(name)
+    entries = {name: arrivals[name] for name, calling in callers.items() if not calling}
+    whole = sum(entries.values())
+    if not whole:
+        raise ConfigError("--series: no request came to a service that nobody calls; record their arrivals")
+    services: dict[str, Any] = {}
+    for name, one in found.services.items():
+        calls = {
+            callee: round(arrivals[callee] / max(sum(served[caller] for caller in callers[callee]), 1e-9), 3)
+            for callee in one.calls
+        }
+        cores = requests.get(name, 0.0)
+        services[name] = {
+            "throughput": round(max(ready[name], 1e-3), 3),
+            "replicas": {"minimum": one.minimum, "maximum": one.maximum},
+            "calls": calls, **({"requests": {"cpu": f"{round(1000 * cores)}m"}} if cores else {}),
+        }  # fmt: skip
+    text = yaml.safe_dump(
+        {
+            "name": found.object, "nodes": [{"name": "recorded", "cpu": "1000", "memory": "1Ti"}],
+            "entries": {name: round(value / whole, 4) for name, value in entries.items()}, "services": services,
+        }, sort_keys=False,
+    )  # fmt: skip
+    parse_topology(text, "--series")
+    return text
+
+
+def _means(series: RecordedSeries) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """By service: mean arrivals, mean of what was answered, and the most that a ready replica answered (99 of 100)."""
+    measures = np.concatenate([one.measures for one in series.episodes])
+    ready = np.concatenate([one.counts for one in series.episodes])[..., COUNTS.index("ready")]
+    came, done = (measures[..., MEASURES.index(name)] for name in ("arrivals", "served"))
+    found: tuple[dict[str, float], dict[str, float], dict[str, float]] = ({}, {}, {})
+    for at, name in enumerate(series.services):
+        each = done[:, at] / np.maximum(ready[:, at], 1)
+        for into, values in zip(found, (came[:, at], done[:, at], each), strict=True):
+            known = values[np.isfinite(values)]
+            into[name] = 0.0 if not len(known) else float(np.percentile(known, 99) if values is each else known.mean())
+    return found
 
 
 def captured(scaler: Autoscaler) -> CapturedScaler:

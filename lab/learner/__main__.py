@@ -33,6 +33,7 @@ from lab.learner.training.runner import (
     TrainRequest,
     Variant,
 )
+from lab.worlds.services.attacker import AttackerTerms
 from shared.errors import ConclaveError, ConfigError
 from shared.runtime.process.service import PROGRAM
 
@@ -93,6 +94,11 @@ def main() -> None:
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="Of karma: what it begins with.")
 @click.option("--episode-seconds", type=click.IntRange(120, 7200), help="Of karma: length of a training episode.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
+@click.option("--organisation", type=FILE, help="Of karma: roles and missions of your own, YAML.")
+@click.option("--attacker", type=float, help="Of karma: in this share of the episodes an attacker learns along.")
+@click.option("--attacker-budget", type=float, help="Its unwanted requests for each genuine one.")
+@click.option("--attacker-rate", type=float, help="At most so many times the genuine requests at once.")
+@click.option("--attacker-plain", is_flag=True, help="Its requests cost no more work than genuine ones.")
 @click.option("--cluster", type=FILE, help="Learn on the cluster of this capture.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: its own choice.")
 @click.option("--per", default="", help="Of marl-dqn on a cluster: a network for each value of this label of nodes.")
@@ -118,6 +124,11 @@ def train(
     cluster: Path | None,
     algorithm: Algorithm | None,
     per: str,
+    organisation: Path | None,
+    attacker: float | None,
+    attacker_budget: float | None,
+    attacker_rate: float | None,
+    attacker_plain: bool,
     **choices: str | int | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
@@ -133,6 +144,9 @@ def train(
         if (variant != Variant() or trials) and TRAINERS[policy] is not train_karma:
             own = "--agents, --roles, --missions, --start, --episode-seconds, --trials"
             raise ConfigError(f"{own}: not for {policy}; leave them out")
+        terms = _terms(attacker, attacker_budget, attacker_rate, plain=attacker_plain)
+        if (organisation or terms) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--organisation, --attacker: {policy} has none; leave them out, or train karma")
         if ray and TRAINERS[policy] not in (train_marl, train_karma, train_baseline, train_jobs):
             raise ConfigError(f"--ray: {policy} plays one episode after the other; leave it out")
         if signals and not reward:
@@ -176,6 +190,8 @@ def train(
                     cluster=cluster,
                     algorithm=algorithm or "",
                     per=per,
+                    organisation=organisation,
+                    attacker=terms,
                 )
             )
     except ConclaveError as error:
@@ -186,6 +202,18 @@ def train(
         told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, start from scratch"
         click.echo(f"interrupted; {told}", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _terms(share: float | None, budget: float | None, rate: float | None, *, plain: bool) -> AttackerTerms | None:
+    """What the attacker may do; None: there is none. ``ConfigError``: out of range, or terms without an attacker."""
+    if share is None:
+        if budget is not None or rate is not None or plain:
+            raise ConfigError("--attacker-budget, --attacker-rate, --attacker-plain: of --attacker; add that")
+        return None
+    usual = AttackerTerms()
+    return AttackerTerms(
+        share, usual.budget if budget is None else budget, usual.rate if rate is None else rate, not plain
+    )
 
 
 def run(arguments: list[str]) -> int:

@@ -89,12 +89,13 @@ SUITES: Mapping[str, SuiteEntry] = {
     "jobs": SuiteEntry("lab.suites.jobs", data=("dljobs",)),
     "jobs-twin-a": SuiteEntry("lab.suites.jobs_twin_a"),
     "autoscaling": SuiteEntry("lab.autoscaling.suite"),
+    "autoscaling-calibrated": SuiteEntry("lab.autoscaling.yardstick.suite"),
     "learned-twin": SuiteEntry("lab.autoscaling.learned_twin"),
     "tidal": SuiteEntry("lab.mesh.tidal.suite", data=("http", "util", "dljobs", "openb")),
 }
 """By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
-(elastic training jobs, on twin B and on twin A), T5 (replicas of service graphs; how far a twin learned of one is from
-it); ``tidal``: a day of online services and offline jobs in one pool."""
+(elastic training jobs, on twin B and on twin A), T5 (replicas of service graphs; beside calibrated rules; how far a
+twin learned of one is from it); ``tidal``: a day of online services and offline jobs in one pool."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:

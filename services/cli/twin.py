@@ -13,7 +13,9 @@ import click
 from services.cli.app import Commands
 from services.cli.local.run import become
 
-LAB = dict.fromkeys(("capture", "lost", "replay", "series", "trace"), "lab.cli.twin.command")
+LAB = dict.fromkeys(("capture", "lost", "replay", "series", "trace"), "lab.cli.twin.command") | dict.fromkeys(
+    ("divide", "judge"), "lab.cli.twin.judging"
+)
 
 
 @click.group(commands=Commands(LAB))

@@ -6,6 +6,7 @@ what a CRD's schema would refuse may still come from one that was changed. Text 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -61,6 +62,8 @@ _UNITS_OF = {
     ScalingSignal.QUEUE: ("count",),
 }  # fmt: skip
 _RATES = ("perSecond", "perMinute")
+_GONE_BY = {ScalingSignal.ARRIVALS, ScalingSignal.SERVED}
+"""What the rule by demand needs of every service."""
 
 
 def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
@@ -90,7 +93,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         resource_version=meta.resource_version,
         generation=meta.generation or 0,
         mode=read.one_of("mode", spec.get("mode"), ScalerMode, ScalerMode.OBSERVE),
-        policy=read.printable("policy.name", policy.get("name"), most=63, default="hpa"),
+        policy=read.printable("policy.name", policy.get("name"), most=63, default=default_policy(targets)),
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
         policy_settings=read.object("policy.settings", policy.get("settings")),
         rule_settings=read.object("hpaRule", spec.get("hpaRule")),
@@ -115,6 +118,13 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         problems=tuple(read.problems),
         written=item.status if isinstance(item.status, dict) else {},
     )
+
+
+def default_policy(targets: Sequence[ScalingTarget]) -> str:
+    """Who decides where the object does not say: the rule by demand, which no learned policy is ahead of
+    (docs/autoscaling.md), where there is what it goes by; else HPA's."""
+    known = bool(targets) and all(one.sources.keys() >= _GONE_BY for one in targets)
+    return "demand" if known else "hpa"
 
 
 def _limits(read: SpecReader, value: Any) -> ScalerLimits:

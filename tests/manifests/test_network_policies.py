@@ -203,6 +203,12 @@ def test_who_is_told_a_prometheus_reaches_it(build: str, namespace: str, port: i
         assert passes(policies, "Egress", labels, (PROMETHEUS, namespace), port) is asks, name
 
 
+def test_without_the_policy_for_prometheus_nobody_reaches_it() -> None:
+    kept = [p for p in of_kind("dev", "NetworkPolicy") if p["metadata"]["name"] != "prometheus"]
+    labels = pod_templates("dev")["conclave-coordinator"]["metadata"]["labels"]
+    assert not passes(kept, "Egress", labels, (PROMETHEUS, "monitoring"), 9090)
+
+
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_service_reaches_a_collector_of_traces(build: str) -> None:
     policies = of_kind(build, "NetworkPolicy")

@@ -18,7 +18,9 @@ from lab.autoscaling.analysis.clusters import Behaviours, behaviours
 from lab.autoscaling.analysis.counterfactuals import Counterfactuals, counterfactuals
 from lab.autoscaling.analysis.trajectories import Trajectory, stretches, trajectory
 from lab.autoscaling.analysis.trees import Tree, fidelity, trees
+from lab.autoscaling.checks import Check, at_least, at_most
 from lab.autoscaling.episode import Setup, play
+from lab.autoscaling.judging import TwinGoals, TwinJudgement, not_judged
 from lab.autoscaling.policies import BASELINE, make
 from lab.evaluation.results import Progress, silent
 from shared.autoscaling.networks.karma import KarmaPolicy
@@ -50,14 +52,12 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most: decisions on this twin that the drift guard would take away from the policy."""
 
 
-class Check(Struct, frozen=True):
-    """One reason. ``found`` None: it could not be told, which is no go."""
+class DayCost(Struct, frozen=True):
+    """A day at the pace of the episodes, by policy (it and HPA): replica hours, and minutes in which fewer than 90 % of
+    the requests were answered well."""
 
-    name: str
-    wanted: float
-    found: float | None
-    met: bool
-    meaning: str
+    replica_hours: dict[str, float]
+    minutes_lost: dict[str, float]
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
@@ -73,6 +73,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     taught_seeds: list[int]
     go: bool
     checks: list[Check]
+    day: DayCost
     alignment: Alignment
     behaviours: Behaviours
     counterfactuals: Counterfactuals
@@ -88,10 +89,15 @@ def analyse(
     seeds: Sequence[int],
     thresholds: Thresholds,
     taught_seeds: Sequence[int] = TAUGHT_SEEDS,
+    judgement: TwinJudgement | None = None,
+    goals: TwinGoals = TwinGoals(),  # noqa: B008 - frozen
+    measured: Check | None = None,
     command: str = "",
     progress: Progress = silent,
 ) -> Analysis:
-    """Play, analyse, recommend. ``ConfigError``: the policy has no roles, or seeds are used twice."""
+    """Play, analyse, recommend. In a learned twin what was found of that (``judgement``) is among the reasons, and
+    without it there is no go; ``measured``: whether the readings that the policy needs are there, where somebody can
+    say. ``ConfigError``: the policy has no roles, or seeds are used twice."""
     if not policy.eyes.organisation.roles:
         raise ConfigError(
             "binding: the policy has no roles, and the analysis compares with roles; bind them hard or soft"
@@ -123,11 +129,16 @@ def analyse(
     told("comparing stretches")()
     found = Findings(policy, taught, asked, other)
     checks = found.checks(thresholds)
+    if setup.twin is not None:
+        checks += judgement.checks(goals) if judgement is not None else not_judged()
+    if measured is not None:
+        checks.append(measured)
     progress(total, total, "done")
     return Analysis(
         policy=policy.weights.title, weights=policy.weights.sha256, topology=setup.topology.name,
         scenario=setup.scenario, intensity=setup.intensity, seeds=list(seeds), taught_seeds=list(taught_seeds),
-        go=all(one.met for one in checks), checks=checks, alignment=found.alignment, behaviours=found.behaviours,
+        go=all(one.met for one in checks), checks=checks, day=found.day(setup.seconds),
+        alignment=found.alignment, behaviours=found.behaviours,
         counterfactuals=counterfactuals(policy, asked), trees=found.trees, figures=found.figures, command=command,
     )  # fmt: skip
 
@@ -152,6 +163,14 @@ class Findings:
         self._own, self._other = self.figures[policy.name], self.figures[BASELINE]
         self._alarms = alarms(asked, policy.envelope)
 
+    def day(self, seconds: int) -> DayCost:
+        """What a day at this pace costs."""
+        share = 86_400.0 / seconds
+        return DayCost(
+            {name: share * float(np.mean(own["replica_hours"])) for name, own in self.figures.items()},
+            {name: 14.4 * (100.0 - float(np.mean(own["availability"]))) for name, own in self.figures.items()},
+        )
+
     def checks(self, wanted: Thresholds) -> list[Check]:
         """Every reason, in the order of the thresholds."""
         over = float(np.mean(self._own["success"]) - np.mean(self._other["success"]))
@@ -172,10 +191,7 @@ class Findings:
             ("cost", wanted.cost, hours, "replica hours over HPA's"),
             ("alarms", wanted.alarms, self._alarms, "decisions here that the drift guard would give to HPA's rule"),
         ]
-        return [
-            *(Check(name, low, found, found is not None and found >= low, text) for name, low, found, text in least),
-            *(Check(name, high, found, found is not None and found <= high, text) for name, high, found, text in most),
-        ]
+        return [*(at_least(*one) for one in least), *(at_most(*one) for one in most)]
 
 
 def alarms(trajectories: Sequence[Trajectory], envelope: Envelope | None) -> float | None:

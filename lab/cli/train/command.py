@@ -63,6 +63,11 @@ FILE = click.Path(path_type=Path)
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="karma: with or without the rule by demand.")
 @click.option("--episode-seconds", type=click.IntRange(120, 7200), help="karma: of a training episode; default 1800.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="karma: look for settings first, by short trainings.")
+@click.option("--organisation", type=FILE, help="karma: roles and missions of your own, YAML.")
+@click.option("--attacker", type=float, help="karma: in this share of the episodes an attacker learns along.")
+@click.option("--attacker-budget", type=float, help="Its unwanted requests for each genuine one; default 0.3.")
+@click.option("--attacker-rate", type=float, help="At most so many times the genuine requests at once; default 4.")
+@click.option("--attacker-plain", is_flag=True, help="Its requests cost no more work than genuine ones.")
 @click.option(
     "--cluster",
     type=FILE,
@@ -94,7 +99,8 @@ def train(
     cluster: Path | None,
     algorithm: str | None,
     per: str | None,
-    **of_karma: str | int | None,
+    attacker_plain: bool,
+    **of_karma: str | int | float | Path | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
     folder = out if out is not None else Path("training") / policy
@@ -113,7 +119,7 @@ def train(
         flags += ["--warm-up", warm_up]
     if resume:
         flags.append("--resume")
-    passed_on = {
+    passed_on: dict[str, object] = {
         "--workers": workers, "--ray": ray, "--steps": steps, "--mixture": mixture, "--reward": reward,
         "--prometheus": prometheus, "--prometheus-token-file": prometheus_token_file, "--series": series,
         "--topology": topology, "--trace": trace, "--twin": twin, "--cluster": cluster, "--algorithm": algorithm,
@@ -123,6 +129,8 @@ def train(
     for flag, value in passed_on.items():
         if value is not None:
             flags += [flag, str(value)]
+    if attacker_plain:
+        flags.append("--attacker-plain")
     for named in signals:
         flags += ["--signal", named]
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]

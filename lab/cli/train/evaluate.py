@@ -32,8 +32,8 @@ from lab.cli.train.evaluate_jobs import (
 from lab.cli.train.evaluate_jobs import SUITE as JOBS
 from lab.cli.train.evaluate_jobs import SUITE_A as JOBS_A
 from lab.cli.train.evaluate_reward import own_reward
+from lab.cli.train.evaluate_services import CALIBRATED, TWIN_SUITE, GraphFlags, evaluate_services, graph_options
 from lab.cli.train.evaluate_services import SUITE as SERVICES
-from lab.cli.train.evaluate_services import TWIN_SUITE, GraphFlags, evaluate_services, graph_options
 from lab.evaluation.report.curves import Curves, parse_curves
 from lab.evaluation.results import SuiteResult
 from lab.evaluation.seeds import parse_seeds
@@ -143,7 +143,7 @@ def evaluate(
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
-    graphs = suite in (SERVICES, TWIN_SUITE)
+    graphs = suite in (SERVICES, TWIN_SUITE, CALIBRATED)
     graph_flags = GraphFlags.taken_from(of_suites)
     placed = trace is not None and not graphs
     if (suite is not None) + placed > 1 or (suite is None and trace is None and not watched):

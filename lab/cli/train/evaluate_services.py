@@ -19,7 +19,7 @@ from shared.errors import ConfigError
 if TYPE_CHECKING:
     from lab.worlds.learned.model import LearnedTwin
 
-SUITE, TWIN_SUITE = "autoscaling", "learned-twin"
+SUITE, TWIN_SUITE, CALIBRATED = "autoscaling", "learned-twin", "autoscaling-calibrated"
 FILE = click.Path(path_type=Path)
 DECIDE_S = 10
 
@@ -34,6 +34,8 @@ class GraphFlags:
     decide_every: int | None
     steps: Path | None
     twin: Path | None
+    trials: int | None
+    load: str | None
 
     @classmethod
     def taken_from(cls, flags: dict[str, Any]) -> Self:
@@ -60,6 +62,10 @@ def graph_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=FILE,
             help="A folder of 'train services-twin': measure it, or play --suite autoscaling in it.",
         ),
+        click.option(
+            "--trials", type=click.IntRange(1, 10_000), help="Of autoscaling-calibrated: settings tried of each rule."
+        ),
+        click.option("--load", help="Of autoscaling-calibrated: this load alone, such as bursty."),
     )
     for option in reversed(options):
         command = option(command)
@@ -81,6 +87,9 @@ def evaluate_services(
         )
     given = replace(given, files=files)
     twin = read_twin("--twin", flags.twin)[0] if flags.twin is not None else None
+    if suite == CALIBRATED:
+        return _evaluate_calibrated(flags, given, progress)
+    _refuse(suite, {"--trials": flags.trials, "--load": flags.load})
     if suite == TWIN_SUITE:
         return _evaluate_twin(flags, trace, given, twin, progress)
     from lab.autoscaling.episode import StepsFile
@@ -102,10 +111,27 @@ def _evaluate_twin(
 ) -> SuiteResult:
     from lab.autoscaling.learned_twin import run_suite
 
-    of_others = {
-        "--trace": trace, "--intensity": flags.intensity, "--decide-every": flags.decide_every, "--steps": flags.steps
-    }  # fmt: skip
-    for flag, value in of_others.items():
-        if value is not None:
-            raise ConfigError(f"{flag}: --suite {TWIN_SUITE} plays what was recorded; leave it out")
+    _refuse(
+        suite=TWIN_SUITE,
+        given={
+            "--trace": trace, "--intensity": flags.intensity, "--decide-every": flags.decide_every,
+            "--steps": flags.steps,
+        },
+        why="plays what was recorded",
+    )  # fmt: skip
     return run_suite(given, progress, twin=twin, scenario=flags.scenario)
+
+
+def _evaluate_calibrated(flags: GraphFlags, given: SuiteInput, progress: Progress) -> SuiteResult:
+    from lab.autoscaling.yardstick.search import TRIALS
+    from lab.autoscaling.yardstick.suite import run_suite, workloads
+
+    _refuse(CALIBRATED, {"--twin": flags.twin, "--decide-every": flags.decide_every, "--steps": flags.steps})
+    plan = workloads(given.files, scenario=flags.scenario, intensity=flags.intensity, load=flags.load)
+    return run_suite(given, progress, planned=plan, trials=flags.trials or TRIALS)
+
+
+def _refuse(suite: str, given: dict[str, object], why: str = "does not use it") -> None:
+    for flag, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{flag}: --suite {suite} {why}; leave it out")

@@ -68,7 +68,7 @@ def capture(
     check_writable("--out", out)
     token = "" if prometheus_token_file is None else _read("--prometheus-token-file", prometheus_token_file).strip()
     if services is not None:
-        _capture_services(
+        record_services(
             SeriesSettings(
                 kubeconfig=kubeconfig, context=context, services=services, prometheus=prometheus, token=token,
                 ca=prometheus_ca, duration_s=duration, step_s=step, scenario=scenario or LIVE,
@@ -163,7 +163,7 @@ def lost(file: Path, json_file: Path | None) -> None:
         click.echo(line)
 
 
-def _capture_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> None:
+def record_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> None:
     from lab.cli.twin.capture_services import capture_services
     from lab.files import read_series
     from lab.worlds.learned.lost import lost_minutes, table_of

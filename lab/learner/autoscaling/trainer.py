@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import click
+import msgspec
 
 from lab.autoscaling.episode import Setup
-from lab.files import digest_of, read_load, read_topology, read_twin
+from lab.files import digest_of, read_load, read_organisation, read_topology, read_twin
 from lab.learner.autoscaling.aware_run import ROUNDS as AWARE_ROUNDS
 from lab.learner.autoscaling.aware_run import AwareRun, AwareRunSettings
 from lab.learner.autoscaling.dqn_run import ROUNDS as DQN_ROUNDS
@@ -31,7 +32,7 @@ from lab.workers import Workers
 from lab.worlds.learned.world import check_graph
 from shared.autoscaling.networks import aware, dqn, karma
 from shared.autoscaling.networks.agents import KarmaAgents
-from shared.autoscaling.roles.organisation import BINDINGS
+from shared.autoscaling.roles.organisation import BINDINGS, Organisation
 from shared.errors import ConfigError
 from shared.policy.weights import WeightsFile
 
@@ -81,8 +82,13 @@ def train_karma(request: TrainRequest) -> None:
     """
     _refuse_warm_up(request)
     world, files, data = _world(request)
+    own = None if request.organisation is None else read_organisation("--organisation", request.organisation)
     settings = [
-        replace(karma_settings(request.policy, request.variant, seed, request.steps), files=files)
+        replace(
+            karma_settings(request.policy, request.variant, seed, request.steps, own),
+            files=files,
+            attacker=request.attacker,
+        )
         for seed in request.seeds
     ]
     with Workers(request.workers, ray=request.ray) as workers:
@@ -109,15 +115,26 @@ def train_baseline(request: TrainRequest) -> None:
     _write(request, request.policy, finished, kind.limits)
 
 
-def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None) -> KarmaRunSettings:
-    """What a variant of ``karma`` is trained with. Raises ``ConfigError`` for a choice that is not there."""
+def karma_settings(
+    policy: str, variant: Variant, seed: int, rounds: int | None, own: Organisation | None = None
+) -> KarmaRunSettings:
+    """What a variant of ``karma`` is trained with; ``own``: roles of a user's, which bind as they say.
+
+    Raises ``ConfigError`` for a choice that is not there.
+    """
     agents = variant.agents or (KarmaAgents.SINGLE if policy == karma.SINGLE else KarmaAgents.MULTI)
     if policy == karma.SINGLE and agents != KarmaAgents.SINGLE:
         raise ConfigError(f"--agents: {policy} is one agent; train {karma.NAME} for {agents}")
-    binding = variant.roles or BINDINGS[0]
+    binding = variant.roles or (BINDINGS[0] if own is None else own.binding)
     missions = binding != "none" if not variant.missions else variant.missions == "on"
     settings = KarmaRunSettings(
-        seed, rounds or ROUNDS, agents=agents, binding=binding, missions=missions, start=variant.start or IMITATION
+        seed,
+        rounds or ROUNDS,
+        agents=agents,
+        binding=binding,
+        missions=missions,
+        start=variant.start or IMITATION,
+        organisation=None if own is None else msgspec.to_builtins(own),
     )
     return replace(settings, seconds=int(variant.episode_seconds)) if variant.episode_seconds else settings
 

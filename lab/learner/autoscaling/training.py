@@ -4,7 +4,8 @@ A round is some episodes by the policy of the moment, then some epochs of clippe
 features and the mean over its graph. It begins by imitating the rule by demand on ``taught_episodes`` episodes, which
 count among the episodes; or from scratch, and then what the rule wants is cut from the inputs too. The weights kept are
 those with the best validation on the mixed scenario (seeds 100-109), never judged on test seeds. A run is a function
-of its settings, however many workers play. With ``agents`` single this is PPO for one agent of the whole graph.
+of its settings, however many workers play. With ``agents`` single this is PPO for one agent of the whole graph. An
+attacker may train along (``opponent``).
 
 Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/clipped`` (share of updates that were),
 ``train/value_loss``, ``validation/score`` (success + half of latency compliance, percent, less replica hours),
@@ -35,16 +36,19 @@ from lab.learner.autoscaling.episodes import (
     default_world,
     training_setup,
 )
+from lab.learner.autoscaling.opponent import Opponent
 from lab.learner.autoscaling.ppo_run import ScalingPpoRun
-from lab.learner.autoscaling.rollout import ScalingRollout, play
+from lab.learner.autoscaling.rollout import AttackPlan, ScalingRollout, play
 from lab.learner.autoscaling.rounds import check_rounds
 from lab.learner.marl.networks import LinearStack
 from lab.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from lab.workers import Workers
+from lab.worlds.services.attacker import AttackerTerms
 from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
-from shared.autoscaling.roles.organisation import Organisation, organisation_of
+from shared.autoscaling.roles.organisation import Organisation, organisation_from, organisation_of
+from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile
 
 ROUNDS = 30
@@ -87,6 +91,10 @@ class KarmaRunSettings:
     """Whether what the roles' missions say is rewarded."""
     start: str = IMITATION
     """imitation of the rule by demand, or scratch: nothing of that rule."""
+    organisation: Mapping[str, Any] | None = None
+    """The user's own roles and missions, as ``organisation_from`` reads them; None: the shipped ones."""
+    attacker: AttackerTerms | None = None
+    """Who attacks in some episodes and learns along; None: nobody."""
     prices: Prices = field(default_factory=Prices)
     files: Mapping[str, str] = field(default_factory=dict)
     """What of its world comes from files: sha256 by flag; empty: nothing."""
@@ -113,8 +121,9 @@ class KarmaRunSettings:
     def as_json(self) -> Mapping[str, Any]:
         """JSON values, for a checkpoint's digest and the card; ``files`` where there are any."""
         found = {"policy": self.policy, **asdict(self), "hidden": list(self.hidden)}
-        if not self.files:
-            del found["files"]
+        for name in ("files", "organisation", "attacker"):
+            if not found[name]:
+                del found[name]
         return found
 
 
@@ -140,7 +149,15 @@ class KarmaRun(ScalingPpoRun[ScalingRollout]):
         super().__init__(settings.policy, settings.seed, networks, settings.learning_rate)
         self.workers = workers or Workers()
         self.best = Best(arrays=self.actor.arrays())
-        self.organisation = organisation_of(settings.binding, missions=settings.missions)
+        own = None if settings.organisation is None else organisation_from(settings.organisation, "--organisation")
+        if settings.attacker is not None and self.world.twin is not None:
+            raise ConfigError("--attacker: a learned twin has none; leave it out, or --twin")
+        self.opponent = (
+            None
+            if settings.attacker is None
+            else Opponent(settings.attacker, settings.seed, learning_rate=settings.learning_rate, name=settings.policy)
+        )
+        self.organisation = organisation_of(settings.binding, missions=settings.missions, roles=own)
 
     @property
     def length(self) -> int:
@@ -154,7 +171,8 @@ class KarmaRun(ScalingPpoRun[ScalingRollout]):
 
     def judged(self) -> WeightsFile:
         """The actor of the moment, under its roles."""
-        trained = {"settings": {"binding": self.settings.binding}}
+        own = self.settings.organisation
+        trained = {"settings": {"binding": self.settings.binding, **({"organisation": own} if own else {})}}
         card = Card(policy=self.settings.policy, version=1, features=list(FEATURES), trained=trained)
         return WeightsFile(self.actor.arrays(), card)
 
@@ -167,7 +185,8 @@ class KarmaRun(ScalingPpoRun[ScalingRollout]):
         s = self.settings
         params = None if taught else self.actor.arrays()
         jobs = [
-            (self.setup(number), s.seed * EPISODES_OF_A_SEED + number, params, self.organisation, s.prices, self.agents)
+            (self.setup(number), s.seed * EPISODES_OF_A_SEED + number, params, self.organisation, s.prices, self.agents,
+             self.opponent.plan(number) if self.opponent is not None and not taught else None)
             for number in range(first, first + count)
         ]  # fmt: skip
         return list(self.workers.map(_play_one, jobs))
@@ -207,7 +226,24 @@ class KarmaRun(ScalingPpoRun[ScalingRollout]):
 
         found = learn(judge, log_p, advantage, returns, s, self.descend, self._rng, batch=s.batch_size)
         means = np.mean([(one.entropy, one.clipped, one.value_loss) for one in found], axis=0).tolist()
-        return dict(zip(("train/entropy", "train/clipped", "train/value_loss"), means, strict=True))
+        told = dict(zip(("train/entropy", "train/clipped", "train/value_loss"), means, strict=True))
+        if self.opponent is None:
+            return told
+        attacks = [one.attack for one in played if one.attack is not None]
+        return told | self.opponent.learn(
+            attacks, s, discount=s.discount, trace=s.trace, max_gradient=s.max_gradient, batch=s.batch_size
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings, the attacker's included."""
+        found = super().get_state()
+        return found if self.opponent is None else {**found, "opponent": self.opponent.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        super().set_state(state)
+        if self.opponent is not None:
+            self.opponent.set_state(state["opponent"])
 
     def _values(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         with torch.no_grad():
@@ -216,7 +252,7 @@ class KarmaRun(ScalingPpoRun[ScalingRollout]):
 
 
 def _play_one(
-    job: tuple[Setup, int, Arrays | None, Organisation, Prices, KarmaAgents],
+    job: tuple[Setup, int, Arrays | None, Organisation, Prices, KarmaAgents, AttackPlan | None],
 ) -> ScalingRollout:
     return play(*job)
 

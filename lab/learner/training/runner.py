@@ -23,6 +23,7 @@ from lab.algorithms.imitation import ImitationReport
 from lab.evaluation.seeds import spelled_seeds
 from lab.learner.training.checkpoint import load_checkpoint, save_checkpoint, settings_digest
 from lab.learner.training.run_files import checkpoint_of, recording
+from lab.worlds.services.attacker import AttackerTerms
 from shared.errors import ConclaveError, ConfigError
 from shared.runtime.process.linux import end_with_parent
 
@@ -98,6 +99,10 @@ class TrainRequest:
     """Of ``karma``: the load; None: the twin's own."""
     twin: Path | None = None
     """Of ``karma``: the learned twin to train in; None: the service twin."""
+    organisation: Path | None = None
+    """Of ``karma``: roles and missions of the user's own; None: those that are shipped."""
+    attacker: AttackerTerms | None = None
+    """Of ``karma``: the attacker that trains along; None: there is none."""
     cluster: Path | None = None
     """A capture whose cluster is learned on; None: what the shipped weights learned on."""
     algorithm: Algorithm = ""
@@ -206,7 +211,9 @@ def trained_as(
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")
-    files = {"topology": request.topology, "trace": request.trace, "twin": request.twin, "cluster": request.cluster}
+    files = {"topology": request.topology, "trace": request.trace, "twin": request.twin, "cluster": request.cluster,
+             "organisation": request.organisation}  # fmt: skip
+    command += request.attacker.flags() if request.attacker is not None else ""
     command += "".join(f" --{name} {shlex.quote(file.name)}" for name, file in files.items() if file is not None)
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}

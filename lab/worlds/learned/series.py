@@ -194,7 +194,8 @@ def rows_of(data: bytes, name: str) -> Groups:
     return groups
 
 
-def _rows(data: bytes, name: str) -> Iterator[tuple[int, dict[str, str]]]:
+def unpacked(data: bytes, name: str) -> str:
+    """The text of a file, gzipped or not. ``ConfigError``: it is none, or too long."""
     if data[:2] == b"\x1f\x8b":
         unpacking = zlib.decompressobj(wbits=31)
         try:
@@ -204,9 +205,13 @@ def _rows(data: bytes, name: str) -> Iterator[tuple[int, dict[str, str]]]:
         if unpacking.unconsumed_tail:
             raise ConfigError(f"{name}: more than {MOST_BYTES} bytes unpacked; give a shorter stretch")
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: not UTF-8 text; {REMEDY}") from None
+
+
+def _rows(data: bytes, name: str) -> Iterator[tuple[int, dict[str, str]]]:
+    text = unpacked(data, name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, [])

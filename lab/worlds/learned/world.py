@@ -120,6 +120,18 @@ class LearnedWorld:
                 wanted = min(wanted, max(self._asked[name], room))
             self._asked[name] = wanted
 
+    def begin(self, counts: code.Ints, measures: NDArray[np.float64]) -> None:
+        """Begin at a moment that was recorded: ``counts`` [services, 4], ``measures`` [services, 6]."""
+        self._state = code.first(counts[None].astype(np.int64), self.twin.units.signals(measures[None]))
+        self._asked = dict(zip(self._services, (int(count) for count in counts[:, code.REPLICAS]), strict=True))
+
+    def follow(self, counts: code.Ints, measures: NDArray[np.float64]) -> None:
+        """Go on to the moment that was recorded a step later, in place of one that the twin would draw."""
+        first = self.now_s
+        self._state = code.follow(self._state, counts[None].astype(np.int64), self.twin.units.signals(measures[None]))
+        self._note(self._rates[first : first + self.step_s])
+        self.now_s = first + self.step_s
+
     def run(self, seconds: int) -> None:
         """Play so many seconds, or to the end. ``ConfigError``: they are no whole number of the series' steps."""
         if seconds % self.step_s:

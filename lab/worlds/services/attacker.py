@@ -7,6 +7,7 @@ and it accrues with time, so that it must choose its moments. Its reward is the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite
 
 from lab.worlds.services.world import ServiceWorld
@@ -21,6 +22,42 @@ ACTIONS = len(RATES) * len(WORK)
 REST = 0
 BUDGET = 0.3
 """Of the genuine requests of an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackerTerms:
+    """What an attacker that trains along may do. ``ConfigError``: a value out of range."""
+
+    share: float = 0.25
+    """Of the episodes of training that it plays in, 0 to 1."""
+    budget: float = BUDGET
+    """Unwanted requests for each genuine one, over an episode."""
+    rate: float = RATES[-1]
+    """Most times the genuine requests at once."""
+    dearer: bool = True
+    """Whether its requests may cost more work than genuine ones."""
+
+    def __post_init__(self) -> None:
+        for flag, value, most in (
+            ("--attacker", self.share, 1.0),
+            ("--attacker-budget", self.budget, 100.0),
+            ("--attacker-rate", self.rate, RATES[-1]),
+        ):
+            if not 0 < value <= most:
+                raise ConfigError(f"{flag}: {value} is out of range; give more than 0, at most {most:g}")
+
+    def allowed(self) -> tuple[bool, ...]:
+        """Of each action, whether these terms leave it; to rest they always leave."""
+        found = []
+        for action in range(ACTIONS):
+            rate, work = divmod(action, len(WORK))
+            found.append(RATES[rate] <= self.rate and (self.dearer or not WORK[work]) and bool(rate or not work))
+        return tuple(found)
+
+    def flags(self) -> str:
+        """As on the command line."""
+        plain = "" if self.dearer else " --attacker-plain"
+        return f" --attacker {self.share:g} --attacker-budget {self.budget:g} --attacker-rate {self.rate:g}{plain}"
 
 
 class Attacker:

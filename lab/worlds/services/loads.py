@@ -26,6 +26,12 @@ MOST_LINES = 5_000_000
 REMEDY = "give one rate per line, or a time and a rate"
 UNITS = {"second": 1.0, "tensec": 10.0, "minute": 60.0, "hour": 3600.0}
 LOAD_STREAM = 11
+DRAWN, CONSTANT, DIURNAL, NOISY, BURSTY = "drawn", "constant", "diurnal", "noisy", "bursty"
+PATTERNS = (DRAWN, CONSTANT, DIURNAL, NOISY, BURSTY)
+"""The twin's own, and the four shapes that autoscalers are usually shown on (Wang et al. 2024, Autothrottle)."""
+DAY_S = 3600.0
+NOISE_S = 30
+BURST_S, BURST_GAP_S = (30.0, 180.0), 180.0
 Floats = NDArray[np.float64]
 
 
@@ -55,16 +61,48 @@ def drawn(capacity: float, seconds: int, seed: int) -> Floats:
     return scaled(np.asarray(shape), capacity)
 
 
-def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int) -> Floats:
+def patterned(pattern: str, capacity: float, seconds: int, seed: int) -> Floats:
+    """The load of a pattern (``PATTERNS``): float64 [seconds], requests per second, a function of the seed.
+
+    ``ConfigError``: there is no such pattern.
+    """
+    if pattern not in PATTERNS:
+        raise ConfigError(f"load: {pattern!r} is not known; choose one of {', '.join(PATTERNS)}")
+    if pattern == DRAWN:
+        return drawn(capacity, seconds, seed)
+    if pattern == CONSTANT:
+        return constant(capacity, seconds)
+    rng = np.random.default_rng([seed, LOAD_STREAM, PATTERNS.index(pattern)])
+    time_s = np.arange(seconds, dtype=np.float64)
+    if pattern == DIURNAL:  # a day in an hour: an episode is a morning, a noon or an evening
+        shape = (
+            np.sin(2.0 * np.pi * (time_s / DAY_S + rng.random()))
+            + rng.normal(0.0, 0.05, seconds // 10 + 1).repeat(10)[:seconds]
+        )
+    elif pattern == NOISY:
+        shape = rng.normal(0.0, 1.0, seconds // NOISE_S + 1).repeat(NOISE_S)[:seconds]
+    else:
+        shape = np.zeros(seconds)
+        at = rng.exponential(BURST_GAP_S)
+        while at < seconds:
+            end = at + rng.uniform(*BURST_S)
+            shape[int(at) : int(end)] = rng.uniform(0.6, 1.0)
+            at = end + rng.exponential(BURST_GAP_S)
+    return scaled(shape, capacity)
+
+
+def of_trace(trace: LoadTrace, capacity: float, seconds: int, seed: int, *, as_it_is: bool = False) -> Floats:
     """A stretch of the trace that the seed chooses, as float64 [seconds] requests per second: between steps a line.
 
-    A trace that is shorter than the episode begins anew.
+    A trace that is shorter than the episode begins anew. ``as_it_is``: at its own rates, not at shares of capacity.
     """
     rng = np.random.default_rng([seed, LOAD_STREAM])
-    steps = int(np.ceil(seconds / trace.step_s)) + 2
+    step_s = trace.told_s if as_it_is else trace.step_s
+    steps = int(np.ceil(seconds / step_s)) + 2
     first = int(rng.integers(max(1, len(trace.rates) - steps)))
     part = trace.rates[(first + np.arange(steps)) % len(trace.rates)]
-    return scaled(np.interp(np.arange(seconds), np.arange(steps) * trace.step_s, part), capacity)
+    shape = np.interp(np.arange(seconds), np.arange(steps) * step_s, part)
+    return shape if as_it_is else scaled(shape, capacity)
 
 
 def scaled(shape: Floats, capacity: float) -> Floats:

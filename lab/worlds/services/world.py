@@ -121,6 +121,16 @@ class ServiceWorld:
         return self.now_s >= self.length_s
 
     @property
+    def rates(self) -> Sequence[float]:
+        """Genuine requests of each second, those to come too: a bound may look at them, a policy never."""
+        return self._rates
+
+    @property
+    def queues(self) -> Sequence[float]:
+        """Requests that wait now, by service in the topology's order."""
+        return self._queue
+
+    @property
     def asked(self) -> dict[str, int]:
         """Replicas that are asked for, by service."""
         return dict(zip(self.fleet.names, self.fleet.asked, strict=True))

@@ -53,10 +53,18 @@ def list_(kubeconfig: Path | None, context: str, namespace: str, output: str) ->
         click.echo(line)
 
 
+def _policy(spec: Json) -> str:
+    """Who decides: as the object says, else as its service chooses."""
+    from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
+    from shared.kube.objects import ObjectMeta
+
+    return autoscaler_from_api(AutoscalerObject(ObjectMeta(), spec, None)).policy
+
+
 def _row(item: Json) -> tuple[object, ...]:
     spec, acting = item.get("spec") or {}, condition(item, "Acting")
     return (
-        title(item), spec.get("mode"), (spec.get("policy") or {}).get("name"), condition(item, "Ready").get("status"),
+        title(item), spec.get("mode"), _policy(spec), condition(item, "Ready").get("status"),
         acting.get("status"), acting.get("reason"), (item.get("status") or {}).get("replicas"),
         condition(item, "MetricsGood").get("reason"), condition(item, "ForeignWriter").get("status"),
     )  # fmt: skip

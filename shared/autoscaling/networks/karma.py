@@ -21,11 +21,13 @@ from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
 from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
 from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.roles.checking import readings_of
 from shared.autoscaling.roles.organisation import (
     NO_ROLE,
     Organisation,
     ScalingRole,
     graph_values,
+    organisation_from,
     organisation_of,
     values_of,
 )
@@ -110,15 +112,18 @@ class KarmaPolicy:
             raise ConfigError(f"weights of {self.name}: {fault}; train again")
         self.services = self.agents.services(self._params["l0.w"].shape[0], len(FEATURES))
         """For how many services the weights are; 0: any number."""
-        self.eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights)))
+        own = trained_roles(self.weights)
+        self.eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights), roles=own))
+        self._needs = RATES | (readings_of(own) if own is not None else frozenset())
 
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
         self.eyes.reset()
 
     def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
-        """Without the rates of what comes and what is answered it knows no load."""
-        return RATES
+        """Without the rates of what comes and what is answered it knows no load; roles of a user's own need what their
+        signals are made of."""
+        return self._needs
 
     def decide(self, seen: ScalingObservation) -> Decision:
         """What it wants now; a service without readings keeps what it has, unless the rule wants more."""
@@ -173,6 +178,15 @@ class SinglePolicy(KarmaPolicy):
 def trained_binding(weights: WeightsFile) -> str:
     """How roles bound while the weights were trained, as their card says; hard where it says nothing."""
     return str(weights.card.trained.get("settings", {}).get("binding", "hard"))
+
+
+def trained_roles(weights: WeightsFile) -> Organisation | None:
+    """The user's own roles that the weights were trained under, as their card has them; None: the shipped ones.
+
+    ``ConfigError``: they are none, or contradict.
+    """
+    found = weights.card.trained.get("settings", {}).get("organisation")
+    return None if found is None else organisation_from(found, "weights of karma: trained.settings.organisation")
 
 
 def _misfit(weights: WeightsFile, agents: KarmaAgents) -> str:

@@ -1,8 +1,9 @@
-"""An organisation: the roles of a file, and which steps they leave to each service now.
+"""An organisation: the roles and missions of a file, and which steps they leave to each service now.
 
-A role's guide says when it applies and which steps are then allowed; its mission is what is rewarded while it applies
-(MOISE+MARL: role action guide, goal reward guide; learning.md a). Hard binding masks every other step, soft binding
-leaves them and says what they cost. Bounds always mask. Where nothing is left the service holds.
+A role's guide says when it applies and which steps are then allowed; what is rewarded while it applies is its mission,
+and the goals of the missions that it names (MOISE+MARL: role action guide, goal reward guide; learning.md a). Hard
+binding masks every other step, soft binding leaves them and says what they cost; a role may bind otherwise than the
+rest. Bounds always mask. Where nothing is left the service holds. What contradicts itself is refused (``checking``).
 """
 
 from __future__ import annotations
@@ -72,12 +73,27 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScalingRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``mission``: what each unit of a signal takes from the reward while the role applies."""
+    """``mission``: what each unit of a signal takes from the reward while the role applies; ``missions``: whose goals
+    are rewarded then; ``binding``: of this role, where it is not that of all."""
 
     name: str
     when: When
     allow: tuple[int, ...]
     mission: dict[str, float] = {}
+    missions: tuple[str, ...] = ()
+    binding: Literal["hard", "soft"] | None = None
+
+
+class ScalingMission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A goal, and what each decision at which it holds earns a service whose role has it."""
+
+    name: str
+    goal: tuple[RoleCondition, ...]
+    reward: float
+
+    def reached(self, values: Mapping[str, float]) -> bool:
+        """Whether all of the goal holds."""
+        return all(one.holds(values) for one in self.goal)
 
 
 class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,6 +105,12 @@ class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     bonus: float = 0.0
     penalty: float = 0.0
     otherwise: tuple[int, ...] = STEPS
+    missions: tuple[ScalingMission, ...] = ()
+
+    def soft(self, role: ScalingRole | None) -> bool:
+        """Whether other steps than a role's are left, at a price."""
+        own = None if role is None else role.binding
+        return (own or self.binding) == "soft"
 
     def role(self, one: ServiceSignals, graph: Mapping[str, float]) -> ScalingRole | None:
         """The first role that applies to a service."""
@@ -99,11 +121,8 @@ class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def mask(self, one: ServiceSignals, role: ScalingRole | None) -> Mask:
         """bool [steps]: what the service may do; holding where nothing else is left."""
-        allowed = self.otherwise if role is None else role.allow
-        steps = [
-            (self.binding == "soft" or step in allowed) and one.minimum <= one.replicas + step <= one.maximum
-            for step in STEPS
-        ]
+        allowed, soft = self.otherwise if role is None else role.allow, self.soft(role)
+        steps = [(soft or step in allowed) and one.minimum <= one.replicas + step <= one.maximum for step in STEPS]
         if not any(steps):
             steps[HOLD] = True
         return np.array(steps, np.bool_)
@@ -111,10 +130,13 @@ class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def reward(self, one: ServiceSignals, role: ScalingRole | None, graph: Mapping[str, float], step: int) -> float:
         """What missions and soft binding add to a service's reward for its step."""
         earned = 0.0
-        if role is not None and role.mission:
+        if role is not None and (role.mission or role.missions):
             values = {**values_of(one), **graph}
             earned -= sum(weight * values[name] for name, weight in role.mission.items())
-        if self.binding == "soft":
+            earned += sum(
+                mission.reward for mission in self.missions if mission.name in role.missions and mission.reached(values)
+            )
+        if self.soft(role):
             allowed = self.otherwise if role is None else role.allow
             earned += self.bonus if step in allowed else -self.penalty
         return earned
@@ -158,6 +180,13 @@ def parse_organisation(text: str, source: str = "roles") -> Organisation:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{source}{where}: no YAML ({getattr(error, 'problem', '')}); fix the file") from None
+    return organisation_from(document, source)
+
+
+def organisation_from(document: object, source: str = "roles") -> Organisation:
+    """The organisation of a document, of a file or a weights' card. ``ConfigError`` as ``parse_organisation``."""
+    from shared.autoscaling.roles.checking import faults
+
     try:
         found = msgspec.convert(document, Organisation)
     except msgspec.ValidationError as error:
@@ -179,6 +208,18 @@ def parse_organisation(text: str, source: str = "roles") -> Organisation:
             _check_signal(name, f"{field}.mission.{name}")
             if not isfinite(weight) or abs(weight) > 10:
                 raise ConfigError(f"{field}.mission.{name}: {weight} is out of range; give -10 to 10")
+    for number, mission in enumerate(found.missions):
+        field = f"{source}: missions[{number}]"
+        if not mission.name or mission.name in {one.name for one in found.missions[:number]}:
+            raise ConfigError(f"{field}.name: {mission.name!r} is empty or there twice; give each mission its own")
+        if not mission.goal:
+            raise ConfigError(f"{field}.goal: no condition; say what is to be reached")
+        for at, condition in enumerate(mission.goal):
+            _check_condition(condition, f"{field}.goal[{at}]")
+        if not isfinite(mission.reward) or not 0 < mission.reward <= 10:
+            raise ConfigError(f"{field}.reward: {mission.reward} is out of range; give more than 0, at most 10")
+    for fault in faults(found):
+        raise ConfigError(f"{source}: {fault}")
     return found
 
 
@@ -188,22 +229,24 @@ def karma_roles() -> Organisation:
     return parse_organisation(SHIPPED.read_text(encoding="utf-8"), SHIPPED.name)
 
 
-def organisation_of(binding: str, *, missions: bool | None = None) -> Organisation:
-    """The shipped roles bound ``hard`` or ``soft``; ``none``: they leave every step, at no price.
+def organisation_of(binding: str, *, missions: bool | None = None, roles: Organisation | None = None) -> Organisation:
+    """The shipped roles, or those of a user, bound ``hard`` or ``soft``; ``none``: they leave every step, at no price.
 
     ``missions``: whether theirs are rewarded; None: where the roles bind. Neither: nobody's roles.
     """
     if binding not in BINDINGS:
         raise ConfigError(f"binding: {binding!r} is not known; choose {', '.join(BINDINGS)}")
     rewarded = binding != NONE if missions is None else missions
+    own = roles or karma_roles()
     if binding == NONE:
-        free = msgspec.structs.replace(karma_roles(), binding="soft", bonus=0.0, penalty=0.0)
+        each = tuple(msgspec.structs.replace(role, binding=None) for role in own.roles)
+        free = msgspec.structs.replace(own, roles=each, binding="soft", bonus=0.0, penalty=0.0)
         return free if rewarded else NOBODY
-    found = msgspec.structs.replace(karma_roles(), binding=binding)
+    found = msgspec.structs.replace(own, binding=binding)
     if rewarded:
         return found
     return msgspec.structs.replace(
-        found, roles=tuple(msgspec.structs.replace(role, mission={}) for role in found.roles)
+        found, roles=tuple(msgspec.structs.replace(role, mission={}, missions=()) for role in found.roles), missions=()
     )
 
 

@@ -55,6 +55,21 @@ def test_the_example_is_valid_and_its_defaults_are_those_of_the_schema():
         assert getattr(with_defaults, field) == getattr(without, field), field
 
 
+def test_demand_decides_by_default_where_its_readings_have_sources_and_hpa_elsewhere():
+    def sources(*signals: str) -> list[dict[str, str]]:
+        return [{"signal": one, "type": "Prometheus", "query": one} for one in signals]
+
+    whole, half = sources("arrivals", "served"), sources("arrivals")
+    by_all = {"targets": [target("a", metrics=whole), target("b", metrics=whole)]}
+    assert read(by_all).policy == "demand"
+    assert read({**by_all, "policy": {"name": "hpa"}}).policy == "hpa"
+    assert read({"targets": [target("a", metrics=whole), target("b", metrics=half)]}).policy == "hpa"
+    assert read({"targets": [target()]}).policy == "hpa"
+    spec = {"metadata": {}, "spec": by_all}
+    default(spec, SCHEMA)
+    assert "name" not in spec["spec"]["policy"]  # or the API server would have decided
+
+
 def test_every_part_of_an_object_is_read():
     found = read(
         {

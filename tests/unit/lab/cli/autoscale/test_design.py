@@ -18,8 +18,12 @@ import services.cli.__main__ as main
 from lab.autoscaling import calibration, duel, envelope, learned_twin, recording, suite
 from lab.autoscaling.analysis import analysis
 from lab.autoscaling.episode import Setup
-from lab.worlds.services.topology import DEFAULT
+from lab.worlds.learned.fitting import lesson_of
+from lab.worlds.learned.model import encode
+from lab.worlds.learned.series import parse_series
+from lab.worlds.services.topology import DEFAULT, parse_topology
 from shared.autoscaling.networks import karma
+from tests.learned_twins import recorded_bytes, twin_that_says
 
 OBJECT = Path("docs/examples/autoscaled-graph.yaml")
 
@@ -180,3 +184,76 @@ def test_an_extra_that_is_missing_is_named(run, monkeypatch):
     told = run("analyse")
     assert told.code == main.EXIT_BAD_INPUT
     assert "no_such_library missing; install the extra: pip install 'conclave[analysis]'" in told.err
+
+
+GOOD, BAD = (12, 12, 23, 0, 0, 12), (12, 12, 0, 23, 23, 12)
+
+
+@pytest.fixture
+def learner(trainer, monkeypatch):
+    """In the learner's place for twins too: leaves one that says ``levels`` whatever happens."""
+
+    def child(command):
+        if "services-twin" not in command:
+            return trainer(command)
+        trainer.calls.append(command)
+        out, file = (Path(command[command.index(flag) + 1]) for flag in ("--out", "--series"))
+        graph = parse_topology((out / "topology.yaml").read_text())
+        found = lesson_of(parse_series(file.read_bytes(), "s", services=graph.order), graph, held_out=0.3, seed=1000)
+        (out / "services-twin.npz").write_bytes(encode(twin_that_says(found, change=0, levels=trainer.levels)))
+        return 0
+
+    trainer.levels = GOOD
+    monkeypatch.setattr(designing, "run_child", child)
+    return trainer
+
+
+@pytest.fixture
+def series(tmp_path):
+    file = tmp_path / "series.csv"
+    file.write_bytes(recorded_bytes())
+    return file
+
+
+def test_recorded_series_become_a_twin_that_is_judged_trained_in_and_analysed_in(design, learner, series, tmp_path):
+    told = design("--series", series)
+    assert [line for line in told.err.splitlines() if "begins" in line] == [
+        f"{stage}: begins" for stage in ("capture", "fit", "judge", "train", "analyse")
+    ]
+    fitting, training = learner.calls
+    assert fitting[fitting.index("--series") + 1] == str(tmp_path / "d/fit/train.csv")
+    assert training[training.index("--twin") + 1] == str(tmp_path / "d/fit")
+    found = json.loads((tmp_path / "d/analyse/analysis.json").read_bytes())
+    checks = {one["name"]: one for one in found["checks"]}
+    assert {"twin accuracy", "twin gap", "twin errors", "measured"} <= checks.keys()
+    assert found["scenario"] == "mixed"
+    assert not found["go"]  # a twin that always says the same misses its goals
+    again = design()  # the series were kept, and so was every stage
+    assert again.err.count("done before") == 5
+    assert len(learner.calls) == 2
+
+
+def test_a_twin_that_nobody_judged_is_no_go_and_anothers_judgement_is_refused(run, learner, series, design, tmp_path):
+    design("--series", series)
+    fit, judge = tmp_path / "d/fit", tmp_path / "d/judge/judgement.json"
+    asked = ("--twin", fit, "--topology", fit / "topology.yaml", "--seeds", "42-43", "--quiet")
+    assert "the twin was not judged: conclave twin judge" in run("analyse", *asked).out
+    (fit / "judgement.json").write_text(judge.read_text().replace('"twin": "', '"twin": "f'))
+    told = run("analyse", *asked)
+    assert told.code == main.EXIT_BAD_INPUT
+    assert "is of another twin" in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--duration", "60s"), "--duration: 6 moments are too few to learn from"),
+        (("--duration", "2h", "--step", "0.5s"), "--step: 0.5 s is too short"),
+        (("--duration", "2h", "--series", "docs/examples/nodes.yaml"), "--duration: the series are given"),
+        (("--services", "shop/chain"), "OBJECT: give NAME, NAMESPACE/NAME or a file, once"),
+    ],
+)
+def test_a_recording_that_cannot_be_is_refused_before_anything_is_read(design, trainer, arguments, why):
+    told = design(*arguments)
+    assert told.code == main.EXIT_BAD_INPUT
+    assert why in told.err

@@ -73,7 +73,7 @@ def test_an_interrupted_evaluation_writes_nothing(coin, tmp_path, monkeypatch):
 
 
 def test_a_suite_that_is_not_there_is_named():
-    names = "autoscaling, deepsets, jobs, jobs-twin-a, learned-twin, openb, thesis"
+    names = "autoscaling, autoscaling-calibrated, deepsets, jobs, jobs-twin-a, learned-twin, openb, thesis"
     with pytest.raises(ConfigError, match=f"'gold' is not known; choose one of {names}"):
         suites.find_suite("gold")
 

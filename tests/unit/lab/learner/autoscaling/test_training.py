@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,12 +18,13 @@ from lab.learner.autoscaling import episodes, training
 from lab.learner.autoscaling.episodes import Prices
 from lab.learner.autoscaling.rollout import play
 from lab.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaRunSettings, envelope_of
+from lab.worlds.services.attacker import ACTIONS, AttackerTerms
 from lab.worlds.services.loads import parse_trace
 from lab.worlds.services.topology import default_topology, parse_topology
 from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAME, SINGLE, KarmaPolicy, SinglePolicy
-from shared.autoscaling.roles.organisation import karma_roles
+from shared.autoscaling.roles.organisation import karma_roles, organisation_from
 from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile, decode, encode
 
@@ -208,3 +210,43 @@ def test_a_policy_that_is_trained_on_no_graph_of_ones_own_takes_none(policy, tmp
     assert ended.value.code == BAD_INPUT
     assert f"--topology: {policy} takes no graph of yours" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def attacked(**terms):
+    return replace(TINY, attacker=AttackerTerms(**{"share": 1.0, **terms}))
+
+
+def test_an_attacker_trains_along_within_its_moves_and_earns_what_the_others_lose():
+    run = KarmaRun(attacked(budget=0.2, rate=1.0, dearer=False))
+    played = run.play(0, 1)[0]
+    attack = played.attack
+    assert attack.masks.shape == (len(played.rewards), ACTIONS)
+    assert {int(one) for one in attack.taken} <= {0, 3, 6}  # to rest, half and once the genuine requests, none dearer
+    before = [one.clone() for one in run.opponent._actor.parameters()]
+    told = run.learn([played])
+    assert told["train/attack_reward"] < 0
+    assert any((one != now).any() for one, now in zip(before, run.opponent._actor.parameters(), strict=True))
+
+
+def test_a_run_with_an_attacker_goes_on_from_its_state_and_without_one_plays_as_before():
+    run, other = KarmaRun(attacked()), KarmaRun(attacked())
+    run.learn(run.play(0, 1))
+    other.set_state(run.get_state())
+    assert (run.play(1, 1)[0].attack.taken == other.play(1, 1)[0].attack.taken).all()
+    assert KarmaRun(TINY).play(0, 1)[0].attack is None
+    assert "attacker" not in TINY.as_json()
+
+
+def test_terms_of_an_attacker_that_mean_nothing_are_refused():
+    with pytest.raises(ConfigError, match=r"--attacker-rate: 9\.0 is out of range"):
+        AttackerTerms(rate=9.0)
+    with pytest.raises(ConfigError, match=r"--attacker: 0\.0 is out of range"):
+        AttackerTerms(share=0.0)
+
+
+def test_roles_of_a_users_own_are_trained_under_and_go_with_the_weights():
+    own = organisation_from({"name": "own", "roles": [
+        {"name": "up", "when": {"all": [{"signal": "waiting_s", "above": 0.1}]}, "allow": [1, 2]}]})  # fmt: skip
+    run = KarmaRun(replace(TINY, organisation=msgspec.to_builtins(own)))
+    assert [role.name for role in run.organisation.roles] == ["up"]
+    assert [role.name for role in KarmaPolicy(weights=run.judged()).eyes.organisation.roles] == ["up"]
