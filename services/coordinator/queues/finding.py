@@ -103,6 +103,7 @@ class Finder:
             return chosen
 
         while True:
+            # No node is better than one on which a single pod must go: the others are left for the next unit.
             while (ranking.fewest is None or ranking.fewest > 1) and max(len(ranking), len(tried)) < NODES_TRIED:
                 if (untried := ranking.untried()) is None:
                     break

@@ -66,6 +66,7 @@ class NodeRoom:
         leaving = [pod for pod in state.cluster.index.pods_on(self._node) if leaves(pod)]
         if not leaving:
             return []
+        # In one order: whoever leads waits for the same pods (I11).
         leaving.sort(key=BY_UID)
         self.work += DRY_RUN
         run, needed = DryRun(state.cluster, state.feasibility, self._prefiltered, self._row), list[Pod]()
