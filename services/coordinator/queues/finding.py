@@ -38,7 +38,7 @@ class ChosenLeavers(NamedTuple):
 
 
 class Finder:
-    """One term's."""
+    """Finds whom to evict for one unit, in one term."""
 
     def __init__(self, state: CoordinatorState, nominations: Nominations, leaving: Leaving, lent: Lent) -> None:
         self._state = state

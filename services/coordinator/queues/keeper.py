@@ -41,7 +41,7 @@ SHAPES_PER_LOOK = 256
 
 
 class QueueKeeper:
-    """One term's."""
+    """Keeps the tree of queues true, in one term."""
 
     def __init__(
         self,

@@ -60,7 +60,9 @@ class _Attempt:
 
 
 class Leaving:
-    """One term's. ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
+    """Asks victims to leave and looks after them, in one term.
+
+    ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
 
     def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state

@@ -104,7 +104,7 @@ class LentRanking:
 
 
 class Lent:
-    """One term's."""
+    """Knows where what queues have lent stands, in one term."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state

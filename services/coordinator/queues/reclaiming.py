@@ -79,7 +79,7 @@ class _Task(Struct, frozen=True):
 
 
 class Reclaimer:
-    """One term's."""
+    """Takes back what queues have lent, in one term."""
 
     def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state

@@ -29,7 +29,7 @@ DRY_RUN = 50
 
 
 class NodeRoom:
-    """Of one node, for a lone pod. ``nodes``: where it would go, by uid."""
+    """Answers of one node, for a lone pod. ``nodes``: where it would go, by uid."""
 
     def __init__(self, state: CoordinatorState, pod: Pod, prefiltered: Prefiltered, node: str) -> None:
         self.nodes = {pod.uid: node}
