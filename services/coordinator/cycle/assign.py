@@ -139,7 +139,7 @@ def _takes(state: CoordinatorState, pod_class: PodClass, allowed: BoolArray, hea
     table = state.cache.table
     row = table.row_of.get(head.name)
     return (
-        # The slot is the row of then: a node that was made anew under the name stands in another, and was not judged.
+        # The slot is the row of then: a node that was made anew under the name may stand in another, not judged.
         row is not None and row == head.answer.slot and bool(allowed[row]) and fits(state.feasibility, pod_class, row)
     )
 
