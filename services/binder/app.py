@@ -148,6 +148,7 @@ async def _begin(
                 shell.post_one(ShardsSeen(seen.revision))
 
     async def see_pods() -> None:
+        # Intents, then pods (ADR 0023): a pod whose intent its own shard deletes in between is then listed on its node.
         await shell.intents_listed.wait()
         await watches.follow_pods(shell.post, attended=learned is not None)
 

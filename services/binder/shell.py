@@ -43,7 +43,7 @@ from shared.wire.messages import Plan, PlanResult
 
 
 class BinderShell(LeaderShell[Event, Instruction]):
-    """One term's shell. ``run`` lasts until the term ends, by an error."""
+    """Carries out what the core of one term wants. ``run`` lasts until the term ends, by an error."""
 
     def __init__(
         self, core: BinderCore, *, store: Store, api: KubeApi, keys: Keys, shard: str, leadership: Validity,
@@ -87,7 +87,9 @@ class BinderShell(LeaderShell[Event, Instruction]):
         """The plan's results. Refused: ``RequestRefused`` with a stable code; ``LeadershipLost`` (503): outcome
         unknown."""
         if plan.term > self.core.coordinator_term:
+            # Before the core hears of it: once it has, every plan of the true coordinator is stale (I4).
             await self._confirm(plan.term)
+        # Asked after the wait above, in which the term may have ended.
         if self.draining:
             raise RequestRefused("this binder is stopping", code="not_ready")
         if self.over:
@@ -100,6 +102,7 @@ class BinderShell(LeaderShell[Event, Instruction]):
             self.post((PlanReceived(request, plan),))
             return await waiting
         finally:
+            # Whoever asked has given up: the plan goes on, and is answered to who asks again (I9).
             self._requests.pop(request, None)
 
     async def _confirm(self, term: int) -> None:
@@ -125,6 +128,7 @@ class BinderShell(LeaderShell[Event, Instruction]):
         finally:
             for waiting in self._requests.values():
                 if not waiting.done():
+                    # Unknown, not refused: what was committed of the plan goes on under the next leader.
                     waiting.set_exception(LeadershipLost("this binder leads no more"))
 
     async def drain(self) -> None:

@@ -12,7 +12,10 @@ from shared.decide.guard import GuardLimits
 
 
 class Domain(Struct, frozen=True, kw_only=True):
-    """``name``: in etcd (``NAME/rollout``), routes (``/v1/NAME/policy``) and commands (``--for NAME``)."""
+    """It says what is decided about, by whom, and within which limits.
+
+    ``name``: in etcd (``NAME/rollout``), routes (``/v1/NAME/policy``) and commands (``--for NAME``).
+    """
 
     name: str
     subjects: str

@@ -97,6 +97,7 @@ class Guard(Generic[Seen, Answer]):
         began = self.clock()
         try:
             answer = self._decide(*seen, **named)
+        # One failure counts once, however long it took: counted by its deadlines as well, a single one could mean rest.
         except Faulty as fault:
             self._bad(fault.failure, str(fault), 1)
             return None
@@ -133,6 +134,7 @@ class Guard(Generic[Seen, Answer]):
     def _bad(self, failure: Failure, problem: str, times: int) -> None:
         self.failures[failure] += 1
         self.failure, self.problem = failure, problem[:MOST_TOLD]
+        # By deadlines missed, not by answers: a policy that hangs for seconds rests at once, one hiccup is forgiven.
         self._bad_in_a_row += times
         if self._bad_in_a_row >= self._limits.patience:
             self.resting = self._limits.rest

@@ -89,7 +89,7 @@ class SlidingWindow:
 
 
 class Judge:
-    """Of one candidate at one step. ``most_worse``: see the module; infinite switches the safeguard off.
+    """Judges one candidate at one step. ``most_worse``: see the module; infinite switches the safeguard off.
     ``most_gap_s``: so long a comparison counts at most; more than there is between two decisions."""
 
     def __init__(
@@ -103,11 +103,14 @@ class Judge:
     def look(self, rollout: Rollout, now: float, gap: Gap | None, trouble: str) -> Rollout | None:
         """What the rollout becomes; None: what it is. ``gap``: None where nothing was compared; ``trouble``: what the
         candidate failed with so often that it rests."""
+        # Before anything is compared: a candidate that rests decides as what stands in does, and would look as good.
         if trouble:
             return gone(rollout, self._domain, f"it failed: {trouble}")
         if gap is not None:
             self.window.add(now, gap)
         ratio, sd = self.window.ratio
+        # Asked at each decision, not at the end of a window: a bad one is gone within minutes (ADR 0038). The deviation
+        # has no say here: what is not known delays going on, never going back.
         if self.window.short > self._most_worse:
             told = f"{(1.0 - ratio):.1%} worse than its teacher (sd {sd:.1%}), {self.window.short:.1%} of a window"
             return replace(gone(rollout, self._domain, told), ratio=ratio, sd=sd)

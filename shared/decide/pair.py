@@ -40,6 +40,7 @@ class PolicyPair(Generic[Guarded]):
     def read(self, rollout: Rollout, revision: int) -> Rollout | None:
         """The record was read. One that was taken back stays so: what of it is read is from before, or a window's
         figures that came to etcd first. Returned: what is then to be written over it."""
+        # By step and not by equality: a good window of before may have been written over what we took back from (R2).
         if self._gone is None or not rollout.on or not same_step(rollout, self._gone[0]):
             self._follow(rollout, revision)
             return None
@@ -64,11 +65,13 @@ class PolicyPair(Generic[Guarded]):
     def _follow(self, rollout: Rollout, revision: int) -> None:
         """Another candidate or step is judged anew (R3)."""
         before, self.rollout, self.revision = self.rollout, rollout, revision
+        # Only its figures differ: another judge would forget what the candidate has cost since the step began.
         if same_step(before, rollout):
             return
         self.judge, self.refused = self._new_judge(), ""
         if not rollout.on:
             self.candidate = None
+        # Not made again for its next step: it would lose what it remembers, and the guard what it has counted.
         elif self.candidate is None or before.candidate != rollout.candidate:
             try:
                 self.candidate = self._make(rollout.candidate)

@@ -80,6 +80,7 @@ def promoted(
     if name not in ("", held.candidate):
         raise Conflict(f"policy: {name} is not the candidate for {domain.name}; {held.candidate} is")
     share = held.percent if held.stage is Stage.CANARY else 0
+    # <=: beyond the last share comes ACTIVE, so one that is no larger would hand over all subjects.
     if percent is not None and percent <= share:
         raise Conflict(
             f"percent: {held.candidate} is in the canary at {share} % already; name a larger one, or leave it out to "

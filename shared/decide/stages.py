@@ -45,6 +45,7 @@ def next_step(stage: str, percent: int, shares: Sequence[int]) -> RolloutStep:
     """Where a candidate comes when it is promoted."""
     if stage == Stage.CANDIDATE:
         return RolloutStep(Stage.SHADOW)
+    # The first that is larger, not the one behind: an operator may have named a share that is none of the domain's.
     further = next((share for share in shares if share > percent), 0)
     return RolloutStep(Stage.CANARY, further) if further else RolloutStep(Stage.ACTIVE)
 
@@ -104,6 +105,7 @@ class WindowRow:
         match verdict:
             case WindowVerdict.GOOD:
                 self.good, self.bad, self.reasons = self.good + 1, 0, []
+            # It ends the good ones alone: bad ones with doubtful ones between them must still take the candidate back.
             case WindowVerdict.UNSURE:
                 self.good = 0
             case WindowVerdict.BAD:

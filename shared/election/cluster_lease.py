@@ -79,8 +79,10 @@ def decide(
         return Keep(held.version, held.transitions), None
     if not held.holder:
         return TakeLease(held.version, held.transitions + 1, ""), None
+    # Of all of it, the resourceVersion too: a renewal that changes nothing else begins the wait anew all the same.
     if watched is None or watched.held != held:
         watched = WatchedLease(held, now)
+    # A duration of 0 would hand a Lease over that is renewed; one of years would keep it from everybody for good.
     until = watched.since + min(max(held.duration_s, 1), LONGEST_S)
     if now >= until:
         return TakeLease(held.version, held.transitions + 1, held.holder), None

@@ -77,6 +77,8 @@ MOST_YIELD_S = 5.0
 
 
 class ElectorPhase(enum.Enum):
+    """Where the candidate is; see the diagram of the module."""
+
     NEW = "new"
     READING = "reading"
     FOLLOWING = "following"
@@ -95,6 +97,8 @@ WAITS_FOR_AN_ANSWER = frozenset({ElectorPhase.CLEARING, ElectorPhase.GRANTING, E
 
 @dataclass(frozen=True, slots=True)
 class ElectorState:
+    """All that the elector knows between two steps."""
+
     phase: ElectorPhase = ElectorPhase.NEW
     request: int = 0
     """Number of the last request."""
@@ -178,6 +182,7 @@ class Elector:
                 return self._key_seen(state, event, now)
             case LeaderEnded():
                 return self._leader_ended(state, event)
+        # I5: an answer may come long after it was given up, say to a claim under a lease that we have revoked since.
         if event.request != state.request or not state.in_flight:
             return state, []
         asking, state = state, replace(state, in_flight=False)
@@ -207,12 +212,15 @@ class Elector:
 
     def _tick(self, state: ElectorState, now: float) -> Step:
         if state.phase is ElectorPhase.LEADING:
+            # Before all else: who was paused wakes up here, and another may lead by now (I1); to renew is too late.
             if now >= state.valid_until:
                 return self._lose(state, "validity_over")
             due = now >= state.sent_at + self.settings.renew_every_s and now >= state.wake_at
             if due and state.main_alive and not state.in_flight:
                 state, out = self._ask(state, ElectorPhase.LEADING, lambda request: Renew(request, state.lease_id))
+                # I2: the clock is read before the request leaves. Counted from the answer, two could be valid at once.
                 return replace(state, sent_at=now, wake_at=state.valid_until), out
+            # I6: neither renewed nor given up: a service that ticks again in time goes on, one that hangs runs out.
             if due and not state.main_alive:
                 return replace(state, wake_at=min(now + self.settings.retry_s, state.valid_until)), []
             return state, []
@@ -234,15 +242,18 @@ class Elector:
         retry_at = now + self.settings.retry_s
         match state.phase:
             case ElectorPhase.LEADING:
+                # Refused or unknown, validity stays as it is: it counts from renewals that were answered alone (I2).
                 # As if sent earlier: the next attempt is due at retry_at, not a whole renew_every_s after this one.
                 sent_at = min(state.sent_at, retry_at - self.settings.renew_every_s)
                 return replace(state, sent_at=sent_at, wake_at=min(retry_at, state.valid_until)), []
+            # It may have won: only a read of the key tells, and until then its lease is kept.
             case ElectorPhase.CLAIMING if event.unknown:
                 return self._read(state)
             case ElectorPhase.CLAIMING:
                 return self._leave(state)
             case ElectorPhase.LEAVING if not event.unknown:
                 return self._revoked(state)
+            # No second try: the process ends, and a lease that could not be revoked ends by itself.
             case ElectorPhase.STOPPING:
                 return replace(state, phase=ElectorPhase.STOPPED, wake_at=math.inf), []
             case ElectorPhase.LEAVING:
@@ -287,6 +298,7 @@ class Elector:
         return record.incarnation == self.record.incarnation or state.may_clear_restarted
 
     def _key_seen(self, state: ElectorState, event: KeySeen, now: float) -> Step:
+        # <=: our own creation is the term itself, and what a read has shown is old; neither may depose us (I8).
         if event.kv.mod_revision <= state.seen_revision:
             return state, []
         state = replace(state, seen_revision=event.kv.mod_revision)
@@ -347,6 +359,7 @@ class Elector:
 
     def _lose(self, state: ElectorState, reason: str) -> Step:
         lost = StopLeading(state.term, reason)
+        # First lost, then the revoke (ADR 0002, 6): once the key is gone a successor leads, and we must have stopped.
         state, out = self._leave(replace(state, term=0))
         return state, [lost, *out]
 

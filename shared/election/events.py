@@ -23,7 +23,7 @@ class LeaderKey(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    pass
+    """The candidate begins."""
 
 
 class StopElection(Struct, frozen=True):
@@ -50,6 +50,8 @@ class LeaderEnded(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
+    """etcd granted a lease. ``sent_at``: seconds of our clock before the request left."""
+
     request: int
     lease_id: int
     ttl_s: float
@@ -65,6 +67,8 @@ class Claimed(Struct, frozen=True):
 
 
 class LeaderRead(Struct, frozen=True):
+    """The key was read as of ``revision``; ``kv`` None: nobody leads."""
+
     request: int
     kv: KeyValue | None
     revision: int
@@ -78,12 +82,16 @@ class LeftoverRemoved(Struct, frozen=True):
 
 
 class Renewed(Struct, frozen=True):
+    """The renewal was answered; ``ttl_s`` 0: the lease was gone already."""
+
     request: int
     ttl_s: float
     sent_at: float
 
 
 class Revoked(Struct, frozen=True):
+    """The lease is gone, and the key with it."""
+
     request: int
 
 
@@ -102,6 +110,8 @@ Event = Start | StopElection | ElectionTick | KeySeen | LeaderEnded | Answer
 
 
 class GrantLease(Struct, frozen=True):
+    """Ask for a lease of so long."""
+
     request: int
     ttl_s: int
 
@@ -115,6 +125,8 @@ class ClaimKey(Struct, frozen=True):
 
 
 class ReadLeader(Struct, frozen=True):
+    """Read the key."""
+
     request: int
 
 
@@ -126,16 +138,22 @@ class RemoveLeftover(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
+    """Renew the lease."""
+
     request: int
     lease_id: int
 
 
 class Revoke(Struct, frozen=True):
+    """Give the lease back: the key goes with it."""
+
     request: int
     lease_id: int
 
 
 class Elected(Struct, frozen=True):
+    """We lead with this term from now on."""
+
     term: int
 
 

@@ -150,6 +150,7 @@ class BinderCore:
             state.cause = type(event)
             self._take(event)
         state.cause = Tick
+        # Whatever it was, it is the leader's to do (I4).
         state.out.clear()
 
     def lead(self, term: int, epoch: float) -> None:
@@ -217,6 +218,7 @@ class BinderCore:
                 table = self.state.cache.table
                 known = table.clock
                 self.state.cache.upsert_node(event.node)
+                # Kubelets write their nodes all the time: one that is as it was must call nobody back.
                 if table.clock != known:
                     self.cycle.recall(event.node.name)
             case ObjectChanged():
@@ -258,6 +260,7 @@ class BinderCore:
                 self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.evictions.answered(event.plan, event.result)
+                # Who leaves is shown gone by the watch, and only then is there room; who stays ends the wait now.
                 if event.result.outcome not in (EvictionOutcome.EVICTED, EvictionOutcome.GONE):
                     self.cycle.room_left(event.result.uid)
             case ClaimWritten():
@@ -280,10 +283,12 @@ class BinderCore:
                     self.cycle.claims.passed(event.key, event.resource_version)
             case PositionLost():
                 self.takeover.unlisted(event.kind)
+                # Our own write may be shown before a claim that had the device earlier: no Binding before the list.
                 self.cycle.claims.in_order &= event.kind != "resourceclaims"
             case IntentsListed():
                 self._intents_listed(event)
             case ShardsSeen():
+                # Memory does not do: what a node's former owner bound may not have come by the watch yet (ADR 0023).
                 if event.revision != self.state.shards.revision:
                     self.lookups.stop(SHARDS_CHANGED)
             case Compared():
@@ -297,6 +302,7 @@ class BinderCore:
         taking_over = not self.takeover.accepting
         if taking_over and (due := self.takeover.due()) is not None:
             self.loans.count()
+            # What other shards hold is counted first, above: inherited units are judged beside it (I2).
             self.inheritance.take(due)
         elif self.state.heirs or self.inheritance.put_off:
             self.inheritance.go_on()
@@ -309,6 +315,7 @@ class BinderCore:
         if taking_over:
             self.takeover.step()
             if self.takeover.accepting:
+                # Plans only now: one for a pod whose intent is not judged yet would commit it a second time (I1).
                 self._take_kept()
         if agenda.plans <= now:
             self.plans.step()
@@ -322,12 +329,14 @@ class BinderCore:
             self.lookups.step()
         if self.evictions.waiting:
             self.evictions.step()
+        # I4: somebody else leads, or owns the nodes. Nothing is bound or committed here any more.
         if not self.lookups.stopped:
             if line.pods or line.gangs:
                 self.cycle.bind()
             while self.state.touched:  # what became of members may let others go, or end them all
                 self.gangs.step()
                 self.cycle.bind()
+            # After Bindings: what was given up on the way to them goes with this transaction.
             commit = self.committer.next_commit(now) if self.committer.sent is None else None
             if commit is not None:
                 self.state.stats.transactions += 1
@@ -345,6 +354,7 @@ class BinderCore:
         state, binding = self.state, self.state.in_flight.get(pod.uid)
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
+            # Observed before its unit ends: one that is bound waits for the watch's word only where that has not come.
             state.observe(pod)
             if pod.takes:
                 self.cycle.reservation_shown(pod.uid)
@@ -361,6 +371,7 @@ class BinderCore:
         known = state.pending.get(pod.uid)
         if account is not None and account.assumed_at is None:
             return  # a read was ahead of the watch: it is bound
+        # A read was ahead of the watch (I8): by the older state a pod would be judged that is no more so.
         if known is not None and newer(known.resource_version, pod.resource_version):
             return
         if pod.scheduler_name in state.settings.ours:
@@ -375,6 +386,7 @@ class BinderCore:
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
         self.state.cluster.forget(uid)
+        # After its account is gone: those who waited for its room are checked against the node at once.
         self.cycle.room_left(uid)
         self.loans.over(uid)
         self.reconciler.confirmed(uid)
@@ -384,10 +396,12 @@ class BinderCore:
 
     def _plan(self, event: PlanReceived) -> None:
         state, plan = self.state, event.plan
+        # I4: the leader that this plan is of has been succeeded, and its successor has planned the same pods.
         if plan.term < self.coordinator_term:
             message = f"term {plan.term} is over; {self.coordinator_term} has been seen"
             state.emit(Refuse(event.request, "stale_term", message, 409))
             return
+        # Confirmed by etcd before it came here (`BinderShell.submit`): a forged one would lock the true one out.
         if plan.term > self.coordinator_term:
             self._new_coordinator(plan.term)
         if not self.takeover.accepting:
@@ -402,6 +416,7 @@ class BinderCore:
         if message := beyond(state, plan):
             state.emit(Refuse(event.request, "wrong_shard", message, 421))
             return
+        # Before it is opened: a plan that is refused leaves nothing here, and may be sent again as it is.
         if len(state.in_flight) + len(state.arriving) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
             return
@@ -443,6 +458,7 @@ class BinderCore:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
         binding, gang = state.in_flight.get(uid), self.gangs.arrived(gang_key, plan_id) if gang_key else None
+        # Before all else: an intent of another shard names it, or may yet. Placed here it could be bound twice (I1).
         if uid in self.loans:
             self.loans.recall(uid)
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
@@ -452,6 +468,7 @@ class BinderCore:
             why = "an earlier intent of it waits for devices to be listed"
             self.plans.settle(uid, Outcome.UNRESOLVED, node=placement.node, reason=why)
             return
+        # It stands, or is assumed by a Binding that was accepted: the plan hears where, nothing is begun.
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
@@ -460,6 +477,7 @@ class BinderCore:
             return
         if binding is not None or uid in state.heirs:
             return
+        # Before it is begun: to ask again for an attempt that has ended is no new attempt.
         if (ended := self.plans.ends.get((term, placement.unit))) is not None:
             self.plans.settle(uid, ended[0], node=ended[1], reason=ended[2])
             return
@@ -484,6 +502,7 @@ class BinderCore:
             reservation=placement.reservation,
         )
         if loan is not None:
+            # By the version and devices that the lender judged, not by the plan's: it keeps just that.
             binding.loan, binding.rv, binding.devices = loan, loan.resource_version, tuple(loan.devices)
         if gang is not None:
             gang.members[uid] = binding
@@ -501,6 +520,8 @@ class BinderCore:
             return
         if self.loans:
             self.loans.listed(others, event.revision)
+        # Asked for by loans, soon after the last: two looks so close would take an intent for an orphan whose
+        # delete is under way.
         if self.loans.looked():
             return
         idle = {key: stored for key, stored in own.items() if not self.inheritance.known(key)}
@@ -528,6 +549,7 @@ class BinderCore:
             return  # the sweep finds it, with its links
         binding = self.state.in_flight.pop(key, None)
         self.state.cluster.forget(key)
+        # Ours is out of the way by now: what is in etcd becomes the unit under the same uid.
         own, _ = divide(self.state, {key: stored})
         self.stats.intents_orphaned += len(own)
         self.inheritance.take(own)

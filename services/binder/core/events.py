@@ -84,6 +84,8 @@ class LookedUp(Struct, frozen=True):
 
 
 class LookUpFailed(Struct, frozen=True):
+    """etcd did not say what became of the batch."""
+
     batch: int
 
 
@@ -119,6 +121,8 @@ class PodRead(Struct, frozen=True):
 
 
 class PodReadFailed(Struct, frozen=True):
+    """The API server did not say what the pod is."""
+
     uid: str
 
 

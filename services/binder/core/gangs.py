@@ -128,6 +128,7 @@ class InFlightGang:
         """Whether the committed gang cannot do without the member, while nobody is bound: it ends with the others."""
         if self.bound or not self.committed:
             return False
+        # One that is being given up is out of `able` already: not twice, or a gang fails that has its minimum.
         return self.able - (member.withdrawing is None) < self.min_count
 
     @property
@@ -201,6 +202,7 @@ class InFlightGang:
             return
         self.note(member, reason)
         number = self.part_of(member.uid)
+        # Others stay named: nobody plans a pod anew that is bound or gone, and who inherits the gang counts it.
         if outcome in LET_GO and number is not None:
             del self.parts[number][member.uid]
             self.changed.add(number)

@@ -72,6 +72,7 @@ _INHERITED = {_NEW: {_COMMITTED}, _COMMITTED: {_READING, _MARKING, _SETTLED}}
 TRANSITIONS: Mapping[type[events.Event], Mapping[BindingStage, set[BindingStage]]] = {
     events.PlanReceived: {_NEW: {_AWAITED}, _AWAITED: {_CHECKED, _SETTLED}, _CHECKED: {_SETTLED}},
     cluster_events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
+    # To CHECKED: another unit, that waited for the room which this pod leaves.
     cluster_events.PodDeleted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
     events.Evicted: {_AWAITED: {_CHECKED, _SETTLED}},
     cluster_events.NodeUpserted: _RECALLED,
@@ -84,6 +85,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[BindingStage, set[BindingStage]
     events.BindingUnknown: {_BINDING: {_READING}},
     events.PodRead: {_AWAITED: {_CHECKED, _SETTLED}, _READING: {_COMMITTED, _RENEWING, _MARKING, _SETTLED}},
     events.PodReadFailed: {_AWAITED: {_SETTLED}},
+    # A gang's member that was given up ends with the last of its claims.
     events.ClaimFreed: {_COMMITTED: {_SETTLED}},
     events.PodMarked: {_MARKING: {_READING}},
     Tick: {

@@ -55,6 +55,7 @@ class Inheritance:
             self._gang(key, stored, links.pop(key, {}))
         for key, parts in links.items():
             for number, stored in parts.items():
+                # Its head was never committed, or is gone: to finish by links alone would bind a part of a gang (I5).
                 self._delete(f"{key}:{number}", stored)
         self.go_on()
 
@@ -129,6 +130,7 @@ class Inheritance:
 
     def _lone(self, key: str, stored: StoredIntent) -> None:
         intent = stored.intent
+        # The key's absence is what keeps a pod from two intents (I1): one that names another pod guards nothing.
         if intent is None or len(intent.pods) != 1 or intent.pods[0].uid != key:
             self._unreadable(key)
             return
@@ -175,6 +177,7 @@ class Inheritance:
         settled = outcome in (Outcome.BOUND, Outcome.ELSEWHERE)
         if settled and not any(claim.made for claim in binding.claims):
             self._cycle.settle(binding, outcome, node=said)
+        # Not ended on a list alone: a pod that it does not show may have another scheduler's name by now (I3).
         elif settled or outcome is Outcome.GONE:  # which claim it tells of; whether it is gone
             self._cycle.read(binding)
         else:

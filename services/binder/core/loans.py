@@ -135,6 +135,7 @@ class Loans:
         named = {pod.uid for stored in intents.values() if stored.intent is not None for pod in stored.intent.pods}
         for uid in self._of.keys() - named - self._asked:
             held = self._of[uid]
+            # >=: a list from before the fence was moved may lack an intent that was committed on the loan since.
             if held.fence is None or (self._closed(held) and revision >= self._committer.fence.at):
                 self._due[uid] = None
         self._read_next()
@@ -164,6 +165,7 @@ class Loans:
     def step(self) -> None:
         """Take back what is due; look whether intents are gone, ever less often: till then their room is nobody's."""
         now, lent = self._state.now, [held for held in self._of.values() if not self._closed(held)]
+        # Time says when to ask, never what is so: a lender that let go by its clock could meet a paused home's commit.
         if any(held.until <= now for held in lent):
             self._committer.fence.move()
         self.look_at = now + self._pause

@@ -63,6 +63,7 @@ class LookUps:
 
     def look_failed(self) -> None:
         """etcd did not answer; it is asked again after a pause."""
+        # The batch stays: until it is known what etcd holds, no other transaction goes.
         self.again_at = self._state.now + self._state.settings.retry_s
 
     def step(self) -> None:
@@ -88,6 +89,7 @@ class LookUps:
             led = f"the shard's leader has term {event.own_term}, we have {self._state.term}"
             self.stop(led if diagnosis.fenced else SHARDS_CHANGED)
             return coordinator_term, {}
+        # What was committed goes on even where its coordinator is over: an intent in etcd is finished or withdrawn.
         self.written(diagnosis.committed)
         if diagnosis.stale:
             # etcd knows who leads: a term that never led, once named in a plan, must not lock the true one out
@@ -114,6 +116,7 @@ class LookUps:
         for key in keys:
             for uid in self._uids(key):
                 for opened in self._plans.waiting_for(uid):
+                    # <=: a newer coordinator may have planned the same pods, and its plans go on.
                     if opened.plan.term <= term:
                         self._plans.refuse(opened, "stale_term", f"term {term} is over", 409)
         self._drop(keys, TERM_OVER)

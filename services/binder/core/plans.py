@@ -65,7 +65,7 @@ class UnansweredPlan:
 
 
 class Plans:
-    """Open and lately answered plans of one term."""
+    """Keeps the open and the lately answered plans of one term."""
 
     def __init__(self, state: BinderState) -> None:
         self.ends: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
@@ -90,6 +90,7 @@ class Plans:
         earlier = self._early.pop(key, None)
         held = sum(size_of(one) for _, one in self._early.values())
         message = f"taking over: waiting for {', '.join(missing)}"
+        # I10: what is kept is bounded as what is on its way; the coordinator sends it again.
         refused = request if held + size_of(plan) > self._state.settings.max_units else None
         if refused is None:
             self._early[key] = (request, plan)
@@ -206,6 +207,7 @@ class Plans:
                 self._forget(uid, opened.key)
             opened.waiting.clear()
             for uid, result in opened.evicting.items():
+                # `waits`: they are in line. Taken for unknown, they would be asked for again, and others beside them.
                 opened.evicting[uid] = result or EvictionResult(
                     uid, EvictionOutcome.UNKNOWN, "no answer yet", waits=True
                 )

@@ -29,7 +29,7 @@ COUNTED_AT_ONCE = 128
 
 
 class Reconciler:
-    """The sweeps of one term."""
+    """Sweeps in one term what should be the same everywhere."""
 
     def __init__(self, state: BinderState) -> None:
         self._state = state
@@ -126,6 +126,7 @@ class Reconciler:
         reads = 0
         for account in late:
             name = self._names.get(account.uid)
+            # A unit on its way ends by its own answers, or by a read of its own where one is missing.
             if account.uid in state.in_flight or name is None or reads >= MAX_READS:
                 continue
             reads += 1

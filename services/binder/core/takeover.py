@@ -61,7 +61,7 @@ def adopt(state: BinderState, intent: Intent, pod: IntentPod, *, gang: str = "")
 
 
 class BinderTakeover:
-    """Gate before the first plan."""
+    """Holds plans up until what earlier leaders left is judged."""
 
     def __init__(self, state: BinderState, kinds: Collection[str] = ()) -> None:
         self._state = state
@@ -153,6 +153,7 @@ class BinderTakeover:
             return None
         if self._refused:
             self.listed(RESERVATIONS)
+        # Volumes that nobody can list must not stop all others for ever; pods and nodes are waited for without end.
         if self._kinds and not self._late():
             return None
         self._judged_at = self._state.now
@@ -168,9 +169,11 @@ class BinderTakeover:
 
     def step(self) -> None:
         """Accept plans if nothing stands against it any more."""
+        # Whose turn has not come yet holds up plans beyond the grace: nothing is counted for it so far (I2).
         if self.accepting or self._judged_at is None or self._state.heirs:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
+        # Late is no danger: what is open is counted on its node, and its key cannot be committed again.
         if (self._open or self.giving_back()) and not late:
             return
         self.accepting = True
@@ -213,6 +216,7 @@ def judge(state: BinderState, binding: InFlightBinding) -> tuple[Outcome, str] |
         return Outcome.GONE, "not in the list"
     verdict = may_bind(state, pod)
     if verdict is None and pod.resource_version != binding.rv and not state.owns(binding.node):
+        # Its lender judged the pod as it was, and this shard sees a part of that node (ADR 0044).
         reason = f"{binding.node}: the pod has changed, and the node is another shard's to judge"
     else:
         reason = verdict.reason if verdict is not None else still_fits(state, binding, pod)

@@ -76,6 +76,7 @@ class BindingCycle:
 
     def _known(self, binding: InFlightBinding) -> Pod | None:
         pod = self._state.pending.get(binding.uid)
+        # Of an older version the spec may be another, and a Binding by its resourceVersion would only get 409.
         return None if pod is None or newer(binding.rv, pod.resource_version) else pod
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
@@ -89,6 +90,7 @@ class BindingCycle:
         self._state.paused.pop(binding.uid, None)
         judged = choose if binding.loan is None else borrow
         kept = unseen(self._state, binding) if binding.reservation else None
+        # `judged` last: it assumes the pod, and nothing that refused afterwards would give that room back (I2).
         verdict = may_bind(self._state, pod) or kept or judged(self._state, binding, pod)
         if verdict is not None:
             if not verdict.full or binding.placement is None or not self._awaits_room(binding, verdict.full):
@@ -98,6 +100,7 @@ class BindingCycle:
         if binding.gang:
             self._state.touch(binding.gang)
         elif binding.lend:
+            # Told once nothing given up before can come any more: a late intent would claim the same room (ADR 0044).
             self._committer.fence.pass_by(binding.uid)
         else:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
@@ -135,6 +138,7 @@ class BindingCycle:
     def _awaits_room(self, binding: InFlightBinding, full: tuple[str, ...]) -> bool:
         """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""
         state, longest = self._state, self._state.settings.await_room_s
+        # Set once: begun anew at each look, the wait would last as long as the slowest pod takes to go.
         binding.room_until = binding.room_until or state.now + longest
         if state.now >= binding.room_until:
             state.leavers.in_vain(full, binding.room_until - longest)
@@ -164,6 +168,7 @@ class BindingCycle:
             self._plans.lent[binding.uid] = self._loans.lend(binding)
             self.end(binding, Outcome.LENT, node=binding.node)
             del self._plans.lent[binding.uid]
+        # In any other stage it has gone on without this: a batch that is told of twice changes nothing (I9).
         elif binding.stage in (BindingStage.CHECKED, BindingStage.RENEWING):
             self._state.move(binding, BindingStage.COMMITTED)
             self.queue(binding)
@@ -174,6 +179,7 @@ class BindingCycle:
         line = self.line
         while (line.pods or line.gangs) and (uid := line.next(state.now, self._at_once)) is not None:
             binding = state.in_flight.get(uid)
+            # Its place in the line outlives it: whoever was recalled or settled meanwhile is passed over here.
             if binding is None or binding.stage is not BindingStage.COMMITTED or binding.withdrawing is not None:
                 continue
             gang = state.gangs[binding.gang] if binding.gang else None
@@ -241,6 +247,7 @@ class BindingCycle:
     def _has_volumes(self, binding: InFlightBinding, pod: Pod) -> bool:
         """Whether every claim of the pod is bound."""
         state, uid = self._state, binding.uid
+        # Before what is unbound: a claim that was deleted is not, and the pod would be bound without it.
         reason = in_vain(state, binding, pod)
         if reason:
             self.withdraw(binding, reason)
@@ -288,9 +295,11 @@ class BindingCycle:
         if not self.line.in_flight and not paused and not self._state.gangs:
             return
         for binding in [t for t in self._state.in_flight.values() if t.node == node]:
+            # A lone unit in the line is looked at right before its Binding anyway (`may_go`).
             waits = binding.stage is BindingStage.COMMITTED and (binding.uid in paused or bool(binding.gang))
             reason = outdated(self._state, binding) if waits or binding.stage is BindingStage.BINDING else ""
             if reason:
+                # Nobody knows what becomes of that Binding: only a mark makes it impossible (ADR 0007, 4).
                 binding.loose |= binding.stage is BindingStage.BINDING
                 self.withdraw(binding, reason)
 
@@ -298,6 +307,7 @@ class BindingCycle:
         """A Binding got its answer, or none."""
         self.line.answered(event.uid)
         binding = self._state.in_flight.get(event.uid)
+        # By number: an answer to an earlier Binding says nothing of the one that is under way now.
         if binding is None or binding.stage is not BindingStage.BINDING or binding.attempts != event.attempt:
             return
         if isinstance(event, BindingAccepted):
@@ -314,6 +324,7 @@ class BindingCycle:
                 self._state.stats.conflicting_bindings += event.status == 409
                 self.read(binding)
             case 429 | 503:  # nothing happened, and we are asked to come again
+                # Not counted against it: a busy API server is no reason to give up a node that takes the pod.
                 binding.attempts -= 1
                 self._state.move(binding, BindingStage.COMMITTED)
                 self._state.pause(binding, at_least_s=event.retry_after_s or 0.0)
@@ -323,6 +334,7 @@ class BindingCycle:
     def pod_read(self, uid: str, pod: Pod | None) -> None:
         """The API server has said what the pod is; None: it is not there."""
         state, binding = self._state, self._state.in_flight.get(uid)
+        # Another pod bears the name by now: ours is gone, and the old plan must not bind its successor (I1).
         if pod is not None and pod.uid != uid:
             pod = None
         if binding is None:
@@ -362,15 +374,18 @@ class BindingCycle:
             self.bound_or_gone(binding, pod)
         elif pod.terminating or pod.finished:
             self.settle(binding, Outcome.GONE, reason="the pod is terminating or finished")
+        # Given up and on no node: it ends if it was marked; if the mark failed, it is marked again.
         elif binding.withdrawing is not None:
             self.withdraw(binding, binding.reason)
         elif binding.attempts >= state.settings.max_attempts:
             self.withdraw(binding, f"not bound after {binding.attempts} Bindings: {binding.reason}"[:512])
         elif (verdict := may_bind(state, pod)) is not None:
             self._refuse(binding, verdict.reason)
+        # A home sees a part of what is held on others' nodes: it cannot judge the pod as it is now (ADR 0044).
         elif pod.pod_class != binding.pod_class and not state.owns(binding.node):
             self.withdraw(binding, f"{binding.node}: the pod has changed since another shard lent its room")
         elif pod.pod_class != binding.pod_class:  # it asks for something else than what was checked
+            # Not beside itself, and held again whatever comes out: its intent stands until it is settled (I2).
             state.cluster.forget(binding.uid)
             reason = still_fits(state, binding, pod)
             hold(state, binding, pod)
@@ -406,6 +421,7 @@ class BindingCycle:
 
     def withdraw(self, binding: InFlightBinding, reason: str, *, outcome: Outcome = Outcome.CONFLICT) -> None:
         """Give the unit up; while a Binding of it may be under way, only after its pod has been marked and read."""
+        # The first decision stands: by that the gang counts the member as leaving.
         outcome = outcome if binding.withdrawing is None else binding.withdrawing
         binding.reason = reason
         if not binding.loose:
@@ -445,6 +461,7 @@ class BindingCycle:
             self._state.pause(binding)
             return
         self._state.stats.pods_marked += 1
+        # Marked is not settled: the Binding may have come first, and then the pod is bound, whatever was decided.
         binding.loose, binding.failures = False, 0
         self.read(binding)
 
@@ -473,6 +490,7 @@ class BindingCycle:
             self.claims.unused_by(binding, pod)
         if not pod.node_name:
             self.settle(binding, Outcome.GONE, reason="the pod is finished")
+        # Where nobody of ours sent a Binding, somebody else chose the same node, with devices of his own choosing.
         elif pod.node_name == binding.node and (binding.attempts or binding.inherited):
             self.settle(binding, Outcome.BOUND, node=pod.node_name)
         else:
@@ -512,19 +530,24 @@ class BindingCycle:
             if node not in state.cache.table.row_of:
                 state.stats.ghost_bindings += 1
                 state.log("ghost_binding", level="warning", pod_uid=uid, node=node, cause_id=binding.cause_id)
+        # The account is where the API server shows the pod; the devices assumed here are nobody's.
         elif outcome is Outcome.ELSEWHERE:
             state.devices.forget(uid)
+        # What is lent stays counted until the loan is over: another shard may be committing on it (I2).
         elif outcome is not Outcome.LENT:
             state.cluster.forget(uid)
+        # Who is given back stays pending: its next plan is judged by that, without a read.
         if outcome in (Outcome.BOUND, Outcome.GONE):
             state.pending.pop(uid, None)
         if binding.gang:
             state.gangs[binding.gang].left(binding, outcome, reason)
             state.touch(binding.gang)
+        # Else its intent keeps everybody from the pod until its claims are free (ADR 0063): `_left` clears it.
         elif uid not in self.claims.returns.leaving:
             self._committer.clear(uid, state.now)
         if binding.inherited:
             self._takeover.settled(uid)
+        # Before `settle`, which forgets who waited: a later plan that asks for this very attempt must hear its end.
         if outcome in LET_GO and not self._plans.waiting_for(uid):
             self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)

@@ -125,6 +125,7 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
     counts_as = lift(state, binding, pod) if binding.reservation else pod.pod_class
     for node in candidates:
         rejection = check_node(state, pod, node)
+        # Last of all: it assumes devices, and what refused after it would leave them held for nobody.
         if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
             rejection = Rejection(DYNAMIC_RESOURCES, Code.UNRESOLVABLE, (lacks,))
             if pod.extended and state.devices.name_taken(pod):
@@ -134,9 +135,11 @@ def choose(state: BinderState, binding: InFlightBinding, pod: Pod) -> CheckVerdi
             account = state.cache.assume(pod.uid, node, counts_as, state.now, devices=kept)
             state.hold_volumes(pod, node)
             binding.node, binding.devices, binding.pod_class = node, account.devices, pod.pod_class
+            # What was judged is what is bound: whoever changes the pod from here on makes the Binding a 409.
             binding.rv = pod.resource_version
             binding.checked_node = _node(state, node)
             return None
+        # Only there somebody's leaving helps: to wait for it elsewhere costs the whole plan its answer.
         if rejection.code is Code.UNSCHEDULABLE:
             full.append(node)
         binding.conflicts += 1
@@ -208,8 +211,10 @@ def outdated(state: BinderState, binding: InFlightBinding) -> str:
         return ""  # the Binding itself will tell what became of the pod
     if pod_class.needs is not None and not state.zones.sits(binding.uid, binding.node):
         return f"{binding.node}: others took its place in the node's zones"
+    # `is`: a node that is written as it was keeps its object, any change makes another.
     if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
+    # Judged without itself, and held again whatever comes out: counted until it is withdrawn (I2).
     state.cluster.forget(binding.uid)
     reason = still_fits(state, binding, pod, zones=False)
     hold(state, binding, pod)
@@ -233,6 +238,7 @@ def surely_fit(state: BinderState, bindings: Iterable[InFlightBinding]) -> set[s
     for pod_class, (uids, rows) in found.items():
         columns = [PODS_COLUMN, *(table.column_of[name] for name, amount in fitted(pod_class) if amount)]
         at = np.array(rows)
+        # <=: the units themselves are among what is requested.
         fits = np.all([table.requested[column, at] <= table.allocatable[column, at] for column in columns], axis=0)
         sure.update(uid for uid, fit in zip(uids, fits.tolist(), strict=True) if fit)
         if pod_class.needs is not None:

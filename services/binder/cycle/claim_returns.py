@@ -52,7 +52,8 @@ class _Freeing:
 
 
 class ClaimReturns:
-    """One term's. ``writing``: claims that are being written. ``left``: is told whose claims are all given back."""
+    """Gives claims back, in one term. ``writing``: claims that are being written. ``left``: is told whose claims are
+    all given back."""
 
     def __init__(
         self, state: BinderState, room: WriteRoom, writing: Mapping[str, WriteClaim], left: Callable[[str], None]
@@ -77,6 +78,7 @@ class ClaimReturns:
         """Give a claim back for a consumer, as soon as that can be."""
         orders = self._next.setdefault(order.key, {})
         before = orders.get(order.consumer)
+        # The one that frees devices stands: one that only leaves the claim would keep them taken.
         if before is not None and before.deallocate and before.uid == order.uid:
             order = before
         orders[order.consumer] = order
@@ -134,6 +136,7 @@ class ClaimReturns:
         del self._freeing[key]
         self._left_it(key, freeing.order.consumer)
         if event.done:
+            # Only by one that was written: a return that is refused for good stands for no mark of others.
             self._marked(key)
         return True
 

@@ -56,8 +56,8 @@ WAITS, READY = ClaimsAnswer(ready=False), ClaimsAnswer(ready=True)
 
 
 class ClaimsOfTerm:
-    """One term's. ``waits_for``: claims by the unit that waits for them. ``left``: is told whose claims are all given
-    back."""
+    """Writes claims before Bindings, in one term. ``waits_for``: claims by the unit that waits for them. ``left``: is
+    told whose claims are all given back."""
 
     def __init__(self, state: BinderState, left: Callable[[str], None]) -> None:
         self._state = state
@@ -241,6 +241,7 @@ class ClaimsOfTerm:
                 continue
             if consumer.group:
                 members.append(uid)
+            # Noted before it is sent: a write without an answer may have come, and must be given back (ADR 0063).
             unit.to_free.add(key)
         order = WriteClaim(
             shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
@@ -340,6 +341,7 @@ class ClaimsOfTerm:
         waiting = list(self._waiting.get(key, ()))
         if event.status in REFUSED:
             self._refused.update(dict.fromkeys(waiting, f"claim {key} was refused: {event.message}"[:512]))
+        # Somebody else wrote in between, and what that left is known: tried again at once, without a pause.
         outrun = event.known and claim is not None and newer(claim.resource_version, order.resource_version)
         if event.status in REFUSED or outrun:
             self._wake(key)
@@ -411,7 +413,9 @@ class ClaimsOfTerm:
         self._refused.pop(uid, None)
         if outcome is not Outcome.BOUND and (pod := self._state.pending.get(uid)) is not None:
             self._conditions_ended(binding, pod, "error")
+        # Whoever bound it, it stands: a claim that is freed under a pod that runs gives its device to a second.
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+            # Each claim by itself: forgotten with the first answer, the second would be given back under the pod.
             self._bound.update((key, uid) for key in waits_for if self._writes_for(key, uid))
             return
         self._give_back(binding)

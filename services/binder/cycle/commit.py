@@ -94,6 +94,8 @@ class Committer:
         if self.fence.passing or self._lenders.of:
             self.fence.passing.pop(key, None)
             self._lenders.of.pop(key, None)
+        # A transaction with it had no answer and may come yet: from now on its absence is compared, else it
+        # would name a pod that has another intent by then (I1).
         if self._puts.pop(key, None) is not None and key in self._sends:
             self._ghosts[key] = None
         self._sends.pop(key, None)
@@ -104,6 +106,7 @@ class Committer:
             self._clears[key] = created
             if first:
                 self._clears.move_to_end(key, last=False)
+        # In flight: whether there is something to delete is known with the answer.
         elif self.sent is not None and key in self.sent.puts:
             self._unwanted.add(key)
         elif self.sent is not None and key in self.sent.passes:  # whoever comes under this key waits for another
@@ -138,6 +141,7 @@ class Committer:
         stale = [
             key
             for key, intent in self._puts.items()
+            # What was sent may be in etcd; there the compare of the coordinator's term decides, not we.
             if intent.coordinator_term < coordinator_term and key not in self._sends
         ]
         for key in stale:
@@ -156,6 +160,7 @@ class Committer:
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
+        # One at a time: of two, nobody would know in which order they were applied, nor what etcd holds between.
         if self.sent is not None or not (self._puts or self._renewals or self._clears or self.fence.at_once):
             return None
         if not (self._puts or self._renewals or self.fence.at_once) and now < self._clear_since + self._linger_s:
@@ -164,6 +169,7 @@ class Committer:
         ops = MAX_OPS - len(ghosts) - (MAX_LENDER_COMPARES if self._lenders.of else 0)
         # who is to pass waits for deletes alone: under load they would be ever behind what is new
         most = ops if self.fence.passing else max(ops // 2, ops - len(self._puts) - len(self._renewals))
+        # Deletes, then renewals, then what is new: a gang's old intent names its pods until it is gone (`_free`).
         clears = dict(list(self._clears.items())[:most])
         room = ops - len(clears)
         renewals: dict[str, Intent] = {}
@@ -173,6 +179,7 @@ class Committer:
                 break
             renewals[key] = intent
             pods += intent.named
+        # Of one coordinator alone: its term is compared, and a stale one would refuse the other's units as well.
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
         puts: dict[str, Intent] = {}
         rests_on = NO_LENDERS
@@ -185,6 +192,7 @@ class Committer:
             # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
             if intent.coordinator_term != coordinator_term or key in self._clears:
                 continue
+            # A lone intent of a member must be gone with this transaction at the latest: one live intent a pod (I1).
             if intent.group and any(pod.uid in self._clears and pod.uid not in clears for pod in intent.pods):
                 continue
             puts[key] = intent
@@ -222,6 +230,7 @@ class Committer:
         if done is None or done.number != batch:
             return {}
         self.sent = None
+        # Before units are told: what is lent by this transaction names the fence as it is now.
         if done.fences:
             self.fence.moved(revision)
         for key in done.ghosts:
@@ -242,8 +251,10 @@ class Committer:
         self.fence.looked_up(seen.fence, batch.passes)
         stale = seen.coordinator_term != batch.coordinator_term
         taken_back = recalled(batch.lenders, seen.lenders)
+        # Backwards, each to the front: they go again in the order in which they came.
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
+            # What etcd holds comes first: it was applied, though its coordinator's term may be over by now.
             if found is not None and found.intent is not None and same(found.intent, intent):
                 self._written(key, found.created, now)
                 diagnosis.committed[key] = intent
@@ -253,6 +264,8 @@ class Committer:
                 self._ghosts[key] = None
             elif found is not None:
                 diagnosis.foreign[key] = found
+            # No ghost here, nor of what is taken back: a term or a fence that is over never comes again, so neither
+            # can the transaction (leaders and fences are read before the intents, `StoreCalls.look_up`).
             elif stale:
                 diagnosis.stale.append(key)
             elif taken_back:
@@ -269,6 +282,7 @@ class Committer:
             if found is not None and found.intent == intent:
                 diagnosis.committed[key] = intent
             elif key in self._created:
+                # setdefault: a newer resourceVersion that has gathered meanwhile must not be put back to this one.
                 self._renewals.setdefault(key, intent)
         if batch.clears and not self._clears:
             self._clear_since = now
@@ -278,6 +292,7 @@ class Committer:
             self.clear(key, now, first=gang_part(key) is not None)
         for key, created in reversed(tuple(batch.clears.items())):
             found = seen.intents.get(key)
+            # Another creation under the same key is somebody's new intent: it is not ours to delete.
             if found is not None and found.created == created:
                 self._clears[key] = created
                 if gang_part(key) is not None:

@@ -18,7 +18,7 @@ from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
 
 class EvictionQueue:
-    """Evictions of one term that wait, and how many are in flight."""
+    """Asks victims to leave, in one term: which wait, and how many requests are in flight."""
 
     def __init__(self, state: BinderState, plans: Plans) -> None:
         self.in_flight = 0
@@ -62,6 +62,7 @@ class EvictionQueue:
     def step(self) -> None:
         """Ask for as many as there is room for."""
         while self.waiting and self.in_flight < self._state.settings.max_evictions:
+            # From the front, and back to the end below: a thousand victims of one plan must not stand before another's.
             plan, waiting = self.waiting.popitem(last=False)
             eviction = waiting.popleft()
             if (account := self._state.cache.accounts.get(eviction.uid)) is not None:

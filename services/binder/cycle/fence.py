@@ -17,7 +17,7 @@ from shared.ports import Compare, ModRevisionIs
 
 
 class Fence:
-    """One leader's; nobody else moves it. ``at``: its mod_revision, as far as is known."""
+    """It is one leader's; nobody else moves it. ``at``: its mod_revision, as far as is known."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -52,8 +52,10 @@ class Fence:
 
     def looked_up(self, found: int, passes: Iterable[str]) -> None:
         """What etcd holds after a transaction without an answer; whom that should have told waits for the next."""
+        # Unmoved, it may come yet, or never: the next one moves it, and then its compare fails for good.
         self.moves = found == self.at
         self.at = found  # where it is another: that transaction was applied, and moved it
+        # Nobody is told on an unknown outcome: what was given up before them may still be applied.
         self.passing = dict.fromkeys((*passes, *self.passing))
         self.at_once |= bool(self.passing)
 

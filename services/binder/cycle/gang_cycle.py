@@ -95,6 +95,7 @@ class GangCycle:
                     self._cycle.to_binding(member)
             return
         gang.unwritten.discard(key)
+        # The head last: links alone mean nothing, but a head whose links are missing can be read by no successor.
         if gang.unwritten == {gang.key}:
             self._commit_head(gang)
         elif not gang.unwritten:
@@ -120,6 +121,7 @@ class GangCycle:
         """Gangs of an older coordinator whose head was not sent yet are given back."""
         for gang in list(self._state.gangs.values()):
             uncommitted = gang.stage in (GangStage.GATHERING, GangStage.COMMITTING)
+            # A head that was sent may be in etcd: there the compare of the coordinator's term says whether it is.
             if uncommitted and gang.coordinator_term < term and not self._committer.tried(gang.key):
                 self._give_back(gang, reason)
 
@@ -152,6 +154,7 @@ class GangCycle:
                 self._give_back(gang, gang.told())
             elif gang.stage is GangStage.GATHERING and not self._awaits(gang):
                 self._commit(gang)
+        # Once somebody is bound, the rest goes on: what becomes of a broken gang is the coordinator's (ADR 0021).
         elif gang.short and not gang.bound:
             self._fail(gang)
         else:
@@ -165,6 +168,7 @@ class GangCycle:
 
     def _commit(self, gang: InFlightGang) -> None:
         """All are judged, and enough fit: what it takes in etcd, links first."""
+        # The intent says what is lacking beyond those bound before it: whoever inherits it counts only its own.
         gang.min_count = max(0, gang.min_count - gang.bound)
         gang.bound = 0
         gang.divide(self._committer.size)
@@ -210,6 +214,7 @@ class GangCycle:
             self._cycle.line.forget(gang.key)
         reason = gang.told()
         unclear = list(gang.unclear())
+        # Found out about before anybody is given back: a Binding that beats its mark lets the others go (I5).
         for member in [member for member in unclear if member.stage is BindingStage.COMMITTED]:
             if self._state.left <= 0:
                 self._state.unfinished[gang.key] = None
@@ -261,6 +266,7 @@ class GangCycle:
         del self._state.gangs[gang.key]
 
     def _clear(self, gang: InFlightGang) -> None:
+        # Backwards, each to the front: the head is deleted with the first of them.
         for key in reversed(gang.keys):
             self._committer.clear(key, self._state.now, first=True)
 

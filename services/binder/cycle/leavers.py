@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable
 
 
 class Leavers:
-    """One term's: pods that stand and are terminating, or that were asked to leave."""
+    """Knows in one term which pods stand and are terminating, or were asked to leave."""
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
@@ -52,6 +52,7 @@ class Leavers:
         """A unit has waited since then for who leaves the nodes, for as long as any unit does."""
         for node in nodes:
             on = self._on.get(node, {})
+            # <=: who began to leave amid the wait has not had its time yet.
             for uid in [uid for uid, began in on.items() if began <= since]:
                 self._pass_over(uid, node)
 

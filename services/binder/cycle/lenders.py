@@ -23,6 +23,7 @@ class IntentLenders:
     def compares(self, lenders: Lenders) -> list[Compare]:
         """That each leads, and has not taken back what it lent."""
         compares: list[Compare] = []
+        # Both: a lender's successor has another term, and one that has taken its loans back another fence.
         for shard, term, fence in sorted(lenders):
             compares.append(CreateRevisionIs(self._keys.binder_leader(shard), term))
             compares.append(ModRevisionIs(self._keys.binder_fence(shard), fence))

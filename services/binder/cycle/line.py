@@ -49,6 +49,7 @@ class BindingLine:
         if not self.gangs:
             return self.pods.popleft() if self.pods else None
         gang = self._gang(now, at_once)
+        # A lone pod at least every other time: one slow webhook of a gang must not hold up everybody (I3).
         if self.pods and (not gang or not self._pod_went):
             self._pod_went = True
             return self.pods.popleft()

@@ -53,6 +53,7 @@ def problems(state: BinderState, committer: Committer, line: BindingLine, leavin
     for uid in (state.paused.keys() | state.await_volumes) - state.in_flight.keys():
         yield f"waits: {uid} waits for a time or a volume, and is not on its way"
     sent = sum(binding.stage is BindingStage.BINDING for binding in state.in_flight.values())
+    # <=: a unit that was settled while its Binding was under way still holds a place in the line (I10).
     if not sent <= line.in_flight <= state.settings.max_bindings:
         yield f"bindings: {sent} units are being bound by {line.in_flight} Bindings in flight"
     for gang in state.gangs.values():

@@ -58,6 +58,7 @@ def in_vain(state: BinderState, binding: InFlightBinding, pod: Pod) -> str:
     for claim in unbound_claims(state, pod):
         if claim.selected_node == binding.node:
             binding.selected.add(claim.key)
+        # It named our node before: the provisioner takes that off where it cannot make a volume (checkBindings).
         elif claim.key in binding.selected and not claim.volume_name:
             return f'{binding.node}: provisioning failed for PVC "{claim.name}"'
     rule = volume_binding.prepare(state.cluster, pod)

@@ -88,6 +88,7 @@ class ApiCalls:
     async def bind(self, bind: Bind) -> None:
         """Answers ``BindingAccepted``, ``BindingRefused`` or ``BindingUnknown``. ``LeadershipLost``: not sent."""
         request, attempt = bind.request, bind.attempt
+        # The last look, with nothing awaited before the request: a Binding carries no term that could fence it (I4).
         if not self._leadership.is_valid():
             raise LeadershipLost("the lease may have ended: a Binding was not sent")
         steps = ("bind", f"{bind.step}_bind") if bind.step else ("bind",)
@@ -155,6 +156,7 @@ class ApiCalls:
         self._failpoints.reach("before_pod_status")
         version = await made_claims.tell_claim(self._api, request, claim)
         self._failpoints.reach("after_pod_status")
+        # Once more: the status may have taken longer than the lease had left.
         if not self._leadership.is_valid():
             raise LeadershipLost("the lease may have ended: a Binding was not sent")
         return replace(request, resource_version=version)
@@ -256,6 +258,7 @@ class ApiCalls:
         try:
             claim = await self._api.get(DEVICE_CLAIMS.resource, namespace=write.namespace, name=write.name)
             found = claim_from_api(claim) if claim is not None else None
+            # A write without an answer may come after this read: what is shown now is not the end of it.
             known = status != 0 or found is None
         except (KubeError, ObjectError):
             known = False

@@ -73,6 +73,7 @@ async def evict(
         else:
             await _evict(api, eviction, condition, may_act)
     except KubeRejected as error:
+        # Marked or not: there is nobody whose mark would have to be taken back.
         if error.status == 404:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
         if error.status == 409:  # another of its name, or somebody else was writing
@@ -96,6 +97,7 @@ async def give_up_reservation(
         found = await reservations.look(api, where)
         if found is None or found.finished:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE)
+        # By the version that was looked at: who takes the room in between keeps it.
         await reservations.end(
             api, where, version=found.resource_version, phase=ReservationPhase.FAILED, reason="Preempted",
             message=f"given up on {eviction.node} for a pod of higher priority ({eviction.preemptor})",
@@ -129,6 +131,7 @@ async def _evict(
     try:
         await api.evict(namespace=namespace, name=name, uid=eviction.uid)
     except KubeRejected as error:
+        # Asked again: the process may have slept since, and this is the step that no budget stops any more.
         if error.status != 429 or not eviction.force or not await may_act():
             raise
         log.warning("budget_violated", pod_uid=eviction.uid, preemptor=eviction.preemptor, error=error)
@@ -151,5 +154,6 @@ async def _read_back(api: KubeApi, eviction: Eviction, reason: str) -> EvictionR
         return EvictionResult(eviction.uid, EvictionOutcome.GONE, reason)
     if found.metadata.deletion_timestamp is not None:
         return EvictionResult(eviction.uid, EvictionOutcome.EVICTED, reason)
+    # By the version that was read: who begins to leave after that keeps the mark, by which people read why.
     await _unmark(api, eviction, version=found.metadata.resource_version)
     return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, reason)

@@ -69,6 +69,7 @@ class StoreCalls:
         started = time.perf_counter()
         try:
             result = await self._store.txn(commit.compares, commit.ops)
+        # Refused is known to have had no effect; any other failure may have its effect at any later time.
         except StoreRejected as error:
             self._log.warning("commit_rejected", batch=commit.batch, error=error)
             self._post((CommitRefused(commit.batch),))
@@ -95,6 +96,8 @@ class StoreCalls:
     async def look_up(self, look_up: LookUp) -> None:
         """Answers ``LookedUp`` or ``LookUpFailed``. Every read is linearizable."""
         try:
+            # In this order: who leads, fences and the shards are read before the intents. Where one of them is over
+            # by then, nothing that rests on it can be applied any more: an intent that is not there never will be.
             own = await self._store.get(self._keys.binder_leader(self._shard))
             coordinator = await self._store.get(self._keys.coordinator_leader)
             fence, shards = await self._fence(self._shard), await self._store.get(self._keys.binder_shards)
@@ -121,10 +124,12 @@ class StoreCalls:
         look = self._looks.get(terms)
         if look is None:
             look = self._looks[terms] = asyncio.create_task(self._look(terms))
+        # Shielded: the look is shared, and who gives up waiting must take the answer from nobody.
         return await asyncio.shield(look)
 
     async def _look(self, terms: tuple[int, int]) -> bool:
         async with self._looking:
+            # Before it is sent: who asks from here on needs a look that is later than its question.
             del self._looks[terms]
             compares = (
                 CreateRevisionIs(self._keys.binder_leader(self._shard), terms[0]),

@@ -124,6 +124,7 @@ class Outcomes:
                 stats.scheduled_s.append((attempt, max(0.0, bound_at - first_seen)))
                 stats.events += 1
                 self._state.out.append(scheduled_event(placement, result.node or placement.node, plan.term))
+            # By plan: a pod that was given back and planned again since must not be moved by an earlier answer (I9).
             if placed is not None and placed.plan_id == plan.plan_id:
                 self._apply(placed, result)
             elif result.outcome == Outcome.BOUND:
@@ -230,6 +231,7 @@ class Outcomes:
 
     def _not_lent(self, placed: PodOnItsWay, result: PlacementResult, open_plan: OpenPlan) -> None:
         """The unit has no room there: it is given back, unless it turns out to be bound."""
+        # Out of its home's plan, which counts by that who stands (`_borrowed`).
         placed.plan_id = open_plan.plan.plan_id
         if result.outcome in (Outcome.LENT, Outcome.UNRESOLVED):
             reason = f"the binder of shard {open_plan.shard} has not said in time whether it lends room"
@@ -282,6 +284,7 @@ class Outcomes:
             placed.since = self._state.now
         if event.failed:
             if placed is not None:
+                # No answer says nothing of the pod: it is late again soon, not after a whole confirm_after_s.
                 placed.since = self._state.now - self._state.settings.confirm_after_s + RETRY_S
             return
         if event.pod is None:
@@ -291,6 +294,7 @@ class Outcomes:
         if pod.node_name or pod.finished:
             self._pods.seen(pod)
             return
+        # While its plan is open its binder may still bind it: only the answer to that gives it back (I1).
         if placed is not None and placed.plan_id not in self._ledger.plans:
             if placed.unresolved and placed.pod.group and placed.pod.asks is not None:
                 self._ledger.ask_later(event.uid)  # what its group has is not given back before its binder has spoken
@@ -316,6 +320,7 @@ class Outcomes:
                 self._state.devices.forget(uid)  # who bound it chose others, if any: its claims tell
             case Outcome.CONFLICT:
                 stats.given_back += 1
+                # First: to give it back changes the node's row once, which `avoid` reckons with.
                 if result.node:  # without one nothing is wrong with the node: a gang was given back
                     self._failures.conflicts.avoid(uid, result.node)
                 self._give_back(placed, result.reason, failed=self._failures.conflicts.lost(uid))
@@ -352,6 +357,7 @@ class Outcomes:
         uid, pod = placed.placement.uid, placed.pod
         if pod.group and told is not None:
             self._state.groups.given_back(uid, untold_until=None if told else self._state.now + UNTOLD_S)
+        # Before `give_way`: what its group has is in use for as long as it counts as on its way (ADR 0076).
         self._ledger.settle(uid)
         self._pods.release(uid)
         if pod.asks is not None:

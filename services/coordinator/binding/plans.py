@@ -336,6 +336,7 @@ class Ledger:
         open_plan.in_flight = max(0, open_plan.in_flight - 1)
         settings, state = self.state.settings, self.state
         state.log("plan_failed", level="warning", plan_id=event.plan_id, code=event.code, sends=open_plan.sends)
+        # I4: another coordinator leads, as that binder's etcd has it. Sent again, it can only be refused.
         if event.code == "stale_term":
             state.out.append(Stop("the binder has seen a higher coordinator term"))
             return None
@@ -352,6 +353,7 @@ class Ledger:
         return None
 
     def _send(self, plan: OpenPlan) -> None:
+        # Nothing of it may be committed before all lenders have answered: given up until then, it leaves no trace.
         if plan.borrows:
             return
         url = self._url(plan.shard)
@@ -387,6 +389,7 @@ class Ledger:
             self._swept_at = state.now
             for uid, placed in self.placed.items():
                 late = state.now - placed.since > state.settings.confirm_after_s
+                # Looked up, not dropped: a pod that is forgotten while its Binding is under way would be placed twice.
                 if late and not placed.asked and placed.plan_id not in self.plans and uid not in self._later:
                     self.look_up(uid)
         for plan in self.plans.values():

@@ -54,6 +54,7 @@ def ways(state: CoordinatorState, key: str, pods: Sequence[Pod]) -> list[tuple[s
     if not state.shards.several or members is None or any(pod.nominated_node for pod in members.pending.values()):
         return [(now, list(pods))]
     home = home_of(state, key)
+    # Once planned, never another: only the same shard's committer knows what is left of an earlier intent (I1).
     others = [] if members.planned else [shard for shard in state.shards.names if shard != home]
     return [(way, [_in_shard(pod, way) for pod in pods]) for way in (home, *others, TOGETHER)]
 

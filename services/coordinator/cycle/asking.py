@@ -42,7 +42,7 @@ class _Asked(NamedTuple):
 
 
 class Asking:
-    """One cycle's questions. ``agents``: how many own nodes, of whom the ``idle`` are asked; ``compared``: classes by
+    """Makes one cycle's questions. ``agents``: how many own nodes; the ``idle`` are asked; ``compared``: classes by
     which policies are compared; ``together``: there are members of pod groups; ``policies``: the one that decides and
     the candidate, by their names."""
 

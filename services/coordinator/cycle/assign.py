@@ -57,7 +57,7 @@ Mark = tuple[int, int, list[int]]
 
 
 class PlainSeats:
-    """Of one class whose nodes alone decide: the answered nodes, dealt to units one by one.
+    """Deals the answered nodes of one class, whose nodes alone decide, to units one by one.
 
     ``work``: what dealing one is worth.
     """
@@ -84,6 +84,7 @@ class PlainSeats:
     def take(self, unit: Unit) -> bool:
         """Assume the unit on the best node that is left and takes it; False where there is none."""
         state, merged, conflicts, uid = self._state, self._merged, self._conflicts, unit.pod.uid
+        # A turn may lie between: a node that was cordoned since must take nobody.
         if self._judged_at != state.cache.table.decided_at(self._pod_class):
             self._judge_nodes()
         allowed = self._allowed
@@ -138,6 +139,7 @@ def _takes(state: CoordinatorState, pod_class: PodClass, allowed: BoolArray, hea
     table = state.cache.table
     row = table.row_of.get(head.name)
     return (
+        # The slot is the row of then: a node that was made anew under the name may stand in another, not judged.
         row is not None and row == head.answer.slot and bool(allowed[row]) and fits(state.feasibility, pod_class, row)
     )
 
@@ -190,6 +192,7 @@ class Merged:
         if position < len(answers):
             answer = answers[position]
             worth = position if self._by_place else -answer.score
+            # The draw stands before the index: ties fall by the seed and not by the agents' order (I11).
             heapq.heappush(self._heap, (not answer.accept, worth, self._rng.random(), index, position))
 
 
@@ -212,8 +215,8 @@ def _choice(merged: Merged, unit: Unit, index: int, wanted: int, closed: Collect
 
 
 class RejudgedSeats:
-    """Of one class whose nodes alone decide, of which several agents were asked in one cycle with others: none knew
-    what units of those are given at the others, so what a node is worth is seen when it is a unit's turn."""
+    """Deals as ``PlainSeats`` where several agents were asked in one cycle with other classes: none knew what units of
+    those are given at the others, so what a node is worth is seen when it is a unit's turn."""
 
     work = 2
 
@@ -237,6 +240,7 @@ class RejudgedSeats:
         ranked = candidates.ranked(np.arange(len(candidates)))
         for place, at in enumerate(ranked):
             head = candidates.head(at)
+            # What the list left out may be better: more is asked for next time, rather than a worse node taken now.
             if candidates.below_floor(at):
                 self.dry = True
                 return False
@@ -279,7 +283,7 @@ def _judged_choice(
 
 
 class GuidedSeats:
-    """Of units about which more than the nodes themselves decide: each is judged anew when it is its turn.
+    """Deals to units about which more than the nodes themselves decide: each is judged anew when it is its turn.
 
     Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
     """

@@ -62,6 +62,7 @@ def rescorer(lists: Sequence[AgentAnswers], scores: tuple[Score, ...]) -> Policy
     policies = {found.policy for found in lists}
     name, _, version = (policies.pop() if len(policies) == 1 else "").rpartition("@")
     policy = asked_here(name, scores)
+    # By version too: of another release the policy of that name may score otherwise than its agent did.
     return policy if policy is not None and str(policy.version) == version else None
 
 

@@ -115,7 +115,7 @@ class OfferedClass:
 
 
 class Classes:
-    """``PodClass`` to ``KnownClass``."""
+    """Gives each ``PodClass`` its number."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, KnownClass] = {}
@@ -127,6 +127,7 @@ class Classes:
         key = pod_class if template is None else template
         known = self._known.get(key)
         if known is None:
+            # I10. Numbers go on: one that was given twice would let an agent judge a class by another's definition.
             if len(self._known) >= MAX_CLASSES:
                 self._known.clear()
             self._numbers += 1

@@ -11,8 +11,8 @@ from shared.scheduling.state.namespaces import Namespaces
 
 
 def concerns(pod: Pod, waiting: Pod, namespaces: Namespaces) -> bool:
-    """``namespaces``: the labels of each. One that only its nodes keep away may still be kept from evicting by the
-    anti-affinity of others."""
+    """Whether the pod may. ``namespaces``: the labels of each. One that only its nodes keep away may still be kept from
+    evicting by the anti-affinity of others."""
     theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS
     if theirs.anti_affinity:
         labels = namespaces.get(waiting.namespace, {})

@@ -259,6 +259,7 @@ class Constraints:
         cluster = self._cluster
         devices = cluster.devices.version if cluster.devices is not None else 0
         zones = cluster.zones.version if cluster.zones is not None else 0
+        # All that a verdict reads: whatever is missing here, pods are parked and placed on what is no more so.
         stamp = (cluster.table.clock, cluster.index.version, cluster.objects_version, devices, zones)
         kept = len(self._guidance) + len(self._prefiltered)
         if stamp != self._stamp or kept > KEPT:

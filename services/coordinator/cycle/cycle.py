@@ -129,6 +129,7 @@ class Cycle:
             if why := self._registry.nobody():
                 self.cut_short = failures.park_all(SCHEDULER_ERROR, why)
             return False
+        # Before anything is taken: what is popped is in flight, and would have to be given back (I3).
         if (self.open and not (len(agents) > 1 and self._overlaps())) or not self._ledger.has_room():
             return False
         if self.open:
@@ -251,11 +252,13 @@ class Cycle:
         """An agent answered. Late answers count for the agent's health only."""
         decisions, stats = event.decisions, self._state.stats
         known = self._registry.answered(event.agent, event.request, decisions.revision)
+        # By request, not by agent: it may be asked in another cycle by now, about other units (ADR 0045).
         current = next((one for one in self.open if one.waiting.get(event.agent) == event.request), None)
         if known is None or current is None:
             return
         view, in_step = known
         del current.waiting[event.agent]
+        # Its slots may mean other nodes by now: what it says of them is about none that is known here.
         if not in_step:
             current.missing += 1
             return
@@ -330,10 +333,12 @@ class Cycle:
         took_s = state.now - current.started_at
         state.stats.rounds_s.append(took_s)
         self._usual_s += USUAL_WEIGHT * (took_s - self._usual_s)
+        # Before rejected answers are left out, below: that a node was refused is to be remembered as well.
         self._promising.heard(current)
         if current.waiting:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)
+            # Sorted: what follows must not hang on the order in which agents were asked (I11).
             for agent in sorted(current.waiting):
                 self._registry.suspect(self._registry.views[agent], "silent")
             current.waiting.clear()

@@ -47,7 +47,7 @@ class Dispatch(StrEnum):
 
 
 class Dispatcher:
-    """One term's."""
+    """Says whom to ask about a class, in one term."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state
@@ -123,6 +123,7 @@ class Dispatcher:
         mean = PodClass(requests=((CPU, cpu), (MEMORY, memory)), score_cpu_millis=cpu, score_memory_bytes=memory)
         rows = np.flatnonzero(mask)
         score = policy.decide(Observation(state.cache.table, mean, rows), state.rng).score
+        # Stable: equals stay in the order of rows, the same on every machine (I11).
         leading = np.repeat(rows[np.argsort(-score, kind="stable")[:units]], COPIES)
         # what each of them is worth once it has been given some
         table = state.cache.table.with_copies(leading, np.arange(len(leading)) % COPIES, mean)

@@ -99,6 +99,7 @@ class FailureHandler:
         which no agent decides."""
         state, pod = self._state, unit.pod
         guided = offered.guidance is not None
+        # Asked of this very moment: parked on the verdict of the offer, it would sleep through what came since (I3).
         if state.constraints.fits_nowhere(pod, guided=guided):
             self.park(unit, guided=guided)
         elif offered.lists or offered.unknown or not (missing or unowned):
@@ -119,6 +120,7 @@ class FailureHandler:
         if widen(state, pod):
             state.queue.retry(pod.uid, state.now, failed=False)
             return
+        # Not a failed attempt: those on their way have only to be seen bound (ADR 0012).
         if guided and (others := state.constraints.waits(pod)):
             state.queue.hold(pod.uid, others, state.now)
             self._requeuer.attempt_ended(pod.uid)

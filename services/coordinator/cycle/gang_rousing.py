@@ -40,7 +40,7 @@ ROUSED_AT_ONCE = 16
 
 
 class GangRouser:
-    """One term's."""
+    """Rouses parked pod groups, in one term."""
 
     def __init__(self, state: CoordinatorState, nominations: Nominations, preemptor: GroupPreemptor) -> None:
         self._state = state
@@ -86,6 +86,7 @@ class GangRouser:
                     roused.append(uid)
             spare = max(spare, room)
         state.stats.woken += len(roused)
+        # At least one place more: with none to wait for, each change would have the group judged on all nodes again.
         group.lack = max(1, min(group.needs.values(), default=1) - spare)
         return roused, work
 

@@ -94,7 +94,7 @@ class OpenCycle:
 
 
 class Placer:
-    """One term's."""
+    """Gives a cycle's units their nodes, in one term."""
 
     def __init__(
         self, state: CoordinatorState, registry: AgentRegistry, failures: FailureHandler, together: GroupFailures,
@@ -185,6 +185,7 @@ class Placer:
         for choice in seats.choices():
             dealt = True
             pod = choice.unit.pod
+            # Placing lasts over turns: a pod that has gone since holds room that nobody would give back.
             if self._in_flight(pod.uid):
                 found.each.append((self._placement(choice), pod))
                 self._requeuer.attempt_ended(pod.uid, choice.node)
@@ -219,6 +220,7 @@ class Placer:
         marks: dict[int, Mark] = {number: every[number].mark() for number in used}
         taken: list[Unit] = []
         for unit in item.units:
+            # Whatever fits from here on, it would be given back: the group's answer is known.
             if len(taken) + left < lacking:
                 break
             left -= 1
@@ -236,6 +238,7 @@ class Placer:
                     if unit.number not in there:
                         self._let_go(unit.pod)
             self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in kept})
+            # One that is missing alone is a lone pod to the binder: the minimum is bound already (ADR 0021).
             if lacking > 1:
                 gangs.append(Gang(item.number, item.key, [unit.number for unit in kept], lacking))
             yield len(kept) // OPENED

@@ -47,6 +47,7 @@ DRIFT = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
 """What policies need that changes so: use, the cluster's means, what is learned of workloads."""
 
 NEVER, LONG_AGO = -1, -np.inf
+# Added up to four times (`_words`, `_rows`): with a score beside, that must stay within 64 bits.
 NOT_ACCEPTED = 2**60
 """What a rejected node is worth less, and one that its agent does not name at all."""
 
@@ -91,7 +92,7 @@ class _Said:
 
 
 class Promising:
-    """One term's."""
+    """Chooses whom of many agents to ask, in one term."""
 
     def __init__(self, state: CoordinatorState, registry: AgentRegistry, variants: Variants) -> None:
         self._state = state

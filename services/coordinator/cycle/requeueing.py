@@ -91,7 +91,7 @@ NOBODY = ""
 
 
 class Requeuer:
-    """One term's. The marks are cheap; ``step`` does the work."""
+    """Rouses parked pods that a change may have helped, in one term. The marks are cheap; ``step`` does the work."""
 
     def __init__(self, state: CoordinatorState, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
@@ -112,8 +112,10 @@ class Requeuer:
 
     def node_changed(self, node_name: str, event: ClusterEvent) -> None:
         """A node came, went or changed, or room on it was given up."""
+        # While a group is judged over turns it is not parked, yet may be, by what was so before this.
         if not self._state.queue.waiting.groups and not self._held:
             return
+        # A node that is being served begins anew: groups that were passed over there may fit now.
         self._nodes[node_name] = _Change(event)
         self._state.agenda.rousing = self._state.now
         if event in OF_DOMAINS:
@@ -138,6 +140,7 @@ class Requeuer:
         waiting, relations = self._state.queue.waiting, pod.relations or NO_RELATIONS
         if waiting.related or self._held or (relations.anti_affinity and waiting.groups):
             labels = tuple(sorted(pod.labels.items()))
+            # One mark for all that rules read alike: a Deployment that goes is one look, not one a replica.
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
             self._state.agenda.rousing = self._state.now
 
@@ -224,6 +227,7 @@ class Requeuer:
         state.agenda.rousing = state.now if self.busy else NEVER
 
     def _look(self) -> None:
+        # Groups last: all before them note groups, and each is judged on all nodes once for whatever happened.
         left = self._state.work * LOOKS_PER_WORK - self._find_helped() - self._find_within()
         while left > 0 and self._pods:
             key = next(iter(self._pods))
@@ -335,6 +339,7 @@ class Requeuer:
         table, waiting = state.cache.table, state.queue.waiting
         row = table.row_of.get(node_name)
         if change.left is None:
+            # Those first for whom others left: whoever else is roused for that room runs into their nomination.
             for nominated in state.cluster.nominated_below(node_name, ABOVE_ALL):
                 if nominated.uid in state.queue.entries and self._preemptor.may_go(nominated):
                     state.stats.woken += state.queue.rouse(nominated.uid, state.now, change.event)
@@ -376,6 +381,7 @@ class Requeuer:
         def unkept_at(priority: int) -> Room:
             taken = Counter[str]()
             for other in kept:
+                # >=: of equals the nominated one has the room (kube-scheduler's addGENominatedPods).
                 if other.priority >= priority:
                     taken.update({PODS: 1}, **dict(other.pod_class.requests))
             return lambda name: free(name) - taken[name]
@@ -419,6 +425,7 @@ class Requeuer:
             self._look_for_victims(group, row)
             return 3
         counted = not (group.relational or pod.pod_class.host_ports)
+        # Where more than amounts decides, the first may shut out the next: they follow one by one (`attempt_ended`).
         count = min(count if counted else 1, len(group.members))
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:

@@ -92,7 +92,7 @@ class _Judged:
 
 
 class Taker:
-    """One term's. ``units``: the last unit number given."""
+    """Takes units for cycles, in one term. ``units``: the last unit number given."""
 
     def __init__(
         self, state: CoordinatorState, variants: Variants, failures: FailureHandler, together: GroupFailures
@@ -129,6 +129,7 @@ class Taker:
                 break
             if state.queue.entries[pods[0].uid].group is None:
                 more = self._take_alone(pods[0], taken)
+            # It must be asked of all: nobody behind it goes before it, or it would starve in a backlog (ADR 0045).
             elif sole is not None:
                 taken.held_up = True
                 self._together.retry(pods[0].group)
@@ -183,6 +184,7 @@ class Taker:
         if key not in taken.nowhere:
             taken.nowhere[key] = constraints.fits_nowhere(pod, guided=judged.guided)
             taken.work += WORK_IN_FULL if taken.nowhere[key] or judged.guided else 0
+        # Nobody is asked: parked on the verdict of this moment, no event is lost between verdict and sleep (ADR 0017).
         if taken.nowhere[key]:
             taken.work += 1
             self._failures.park(unit, guided=judged.guided)
@@ -194,6 +196,7 @@ class Taker:
             state.queue.retry(pod.uid, state.now, failed=False)
             return False
         taken.alone = apart
+        # Back to its place without an attempt counted: it was not tried.
         if not self._add(unit, judged, taken):
             state.queue.retry(pod.uid, state.now, failed=False)
             return False
@@ -232,6 +235,7 @@ class Taker:
             self._together.too_large(key, pods, size_bytes)
             return True
         full = taken.size_bytes + size_bytes > MAX_ROUND_BYTES or len(taken.class_of) + len(pods) > MAX_UNITS
+        # Only beside others: a group that fills an offer by itself goes alone, or it would never go.
         if full and taken.class_of:
             self._together.retry(key)
             return False

@@ -40,6 +40,7 @@ def unblock(state: CoordinatorState, pod: Pod, *, fits_nowhere: bool) -> None:
         return
     rule.ask_all(mask)
     found = rule.unblock()
+    # One at a time, as upstream's PostFilter: the pod is tried when that is seen, and may need no second.
     for claim in [one for one in found.deallocate if one.key in freeable][:1]:
         _free(state, pod, claim, freeable[claim.key])
     if (left := found.delete) is not None and left.uid:

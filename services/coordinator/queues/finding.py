@@ -38,7 +38,7 @@ class ChosenLeavers(NamedTuple):
 
 
 class Finder:
-    """One term's."""
+    """Finds whom to evict for one unit, in one term."""
 
     def __init__(self, state: CoordinatorState, nominations: Nominations, leaving: Leaving, lent: Lent) -> None:
         self._state = state
@@ -103,6 +103,7 @@ class Finder:
             return chosen
 
         while True:
+            # No node is better than one on which a single pod must go: the others are left for the next unit.
             while (ranking.fewest is None or ranking.fewest > 1) and max(len(ranking), len(tried)) < NODES_TRIED:
                 if (untried := ranking.untried()) is None:
                     break

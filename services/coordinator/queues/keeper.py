@@ -41,7 +41,7 @@ SHAPES_PER_LOOK = 256
 
 
 class QueueKeeper:
-    """One term's."""
+    """Keeps the tree of queues true, in one term."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class QueueKeeper:
             if not tree.queues:
                 self._state.queue.labelled = self._named()
             return
+        # Our own status comes back by the watch: taken for a change, it would end every look that is under way.
         written = replace(queue, written=QueueStatus(), times={}, resource_version="")
         if tree.queues.get(name) != written:
             tree.put_queue(written)
@@ -87,6 +88,7 @@ class QueueKeeper:
             return
         turns = queue.turns
         assert turns is not None
+        # First what waits and what counts, then who goes: by sums of before, a limit would hold back the wrong ones.
         queue.catch_up(turns)
         self._count(turns)
         self._measure()
@@ -127,6 +129,7 @@ class QueueKeeper:
         """There are queues from now on: every pod that holds something counts. Costs as all pods, once."""
         state = self._state
         turns = QueueTurns(state.queues, state.groups.lacking, state.groups.label, state.groups.keeps)
+        # Counted before units move over: the first that is asked about finds what stands already in use.
         turns.dirty.update(dict.fromkeys(state.cache.accounts))
         turns.nominated.update(dict.fromkeys(state.cluster.nominated_to))
         state.cache.changed, state.cluster.renominated = turns.dirty, turns.nominated
@@ -140,6 +143,7 @@ class QueueKeeper:
         state.queue.take_turns(None, state.now)
         state.cache.changed = state.cluster.renominated = None
         state.queues.clear()
+        # The tree has forgotten its size: queues that come again would find a cluster of size nothing.
         self._measured = -1, -1
         state.log("queues_end")
 
@@ -160,6 +164,8 @@ class QueueKeeper:
         dirty = list(turns.dirty)
         turns.dirty.clear()
         for uid in dirty:
+            # It counts while its victims leave: looked up as a pod without a place it would be released, and others
+            # would take what is freed for it.
             if uid in tree.reserved:
                 continue
             account, pod = state.cache.accounts.get(uid), state.cluster.index.get(uid)
@@ -169,10 +175,12 @@ class QueueKeeper:
                     tree.release(uid)
                 continue
             known = tree.charges.get(uid)
+            # Kept: begun anew with each change of the pod, its minimum run time would protect it for ever.
             since = known.since if known is not None else None
             if since is None and account.assumed_at is None:
                 since = state.now
             tree.charge(turns.charge(pod, group=state.groups.key_of.get(uid, ""), since=since))
+        # After the charges: who counts already is not expected as well.
         turns.expect(state.cluster.nominated_to, state.queue.entries)
 
     def _measure(self) -> None:

@@ -60,7 +60,9 @@ class _Attempt:
 
 
 class Leaving:
-    """One term's. ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
+    """Asks victims to leave and looks after them, in one term.
+
+    ``refused``: victims that may not be evicted, by uid: until when they are passed over."""
 
     def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
@@ -84,6 +86,7 @@ class Leaving:
     def may_leave(self, victims: Sequence[Charge]) -> bool:
         """Whether each of them may still be asked, for somebody else than those were who are asked already."""
         charges, unmarked = self._state.queues.charges, self._unmarked
+        # Marking takes turns: until then a victim that was chosen looks as if it stayed, and would be chosen twice.
         return may_leave(charges, victims) and not any(pod.uid in unmarked for pod in victims)
 
     def evict(self, name: str, unit: str, victims: Sequence[Charge]) -> None:
@@ -195,6 +198,7 @@ class Leaving:
                 stay[uid] = None
                 outcome = state.evicted.outcome(uid) if uid not in attempt.unasked else ""
                 if outcome == UNKNOWN:
+                    # Asked again, not for ever: where a webhook answers 5xx nobody would go, and nobody else be asked.
                     attempt.unknown[uid] += 1
                     (refused if attempt.unknown[uid] >= MOST_UNKNOWN else unknown)[uid] = None
                 elif outcome == REFUSED:

@@ -104,7 +104,7 @@ class LentRanking:
 
 
 class Lent:
-    """One term's."""
+    """Knows where what queues have lent stands, in one term."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state
@@ -161,6 +161,7 @@ class Lent:
         table = state.cache.table
         rows = state.constraints.resolvable(pod)
         yield max(1, table.rows // ROWS_PER_WORK)
+        # A part of the work lies behind: rows may be other nodes' by now.
         if state.nodes_version != self._nodes_version:
             return []
         rows = rows[rows < table.rows]
@@ -183,6 +184,7 @@ class Lent:
         names = [name for row in rows.tolist() if (name := table.names[row])]
         if len(names) < len(rows) or state.nodes_version != self._nodes_version:
             return []
+        # Among equals by name: whoever leads tries the same nodes first (I11).
         return [names[at] for at in np.lexsort((np.array(names, np.str_), part)).tolist()]
 
     def _add(self, sums: IntArray, name: str, lines: Iterable[QueueLine | None]) -> None:
@@ -204,6 +206,7 @@ class Lent:
         """Bring the sums up to date: costs as what changed since."""
         state = self._state
         tree = state.queues
+        # `is not`: a tree that was cleared follows another dict, and has told this one nothing since.
         if self._changed is None or tree.changed is not self._changed or state.nodes_version != self._nodes_version:
             self.forget()
             self._nodes_version = state.nodes_version

@@ -7,7 +7,7 @@ from shared.wire.records import QueueHistoryRecord
 
 
 class PastUse:
-    """One term's. What was read of a queue waits until its object is there: the two may come in any order."""
+    """Carries past use over. What was read of a queue waits until its object is there: they come in any order."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state

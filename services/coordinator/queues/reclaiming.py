@@ -79,7 +79,7 @@ class _Task(Struct, frozen=True):
 
 
 class Reclaimer:
-    """One term's."""
+    """Takes back what queues have lent, in one term."""
 
     def __init__(self, state: CoordinatorState, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
@@ -137,6 +137,7 @@ class Reclaimer:
     def _go_on(self, task: _Task, left: int) -> int:
         """At least one part of it; returns what is left of the work."""
         try:
+            # `is not`: what the task holds of lines and limits is of a tree that is no more.
             if task.structure is not self._state.queues.structure:
                 raise StopIteration
             left -= next(task.steps)
@@ -200,6 +201,7 @@ class Reclaimer:
             _, unit = heapq.heappop(heads)
             yield LOOKED
             kinds = line.shapes.values() if line.order is UnitOrder.FIFO else (unit.shape,)
+            # `is`: turns lie between; under this key another unit may wait by now.
             blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
             if blocked is None or blocked.problem or not (yield from self._lift(name, unit, blocked, turns, stock)):
                 in_vain += 1
@@ -229,6 +231,7 @@ class Reclaimer:
             return False
         if began != self._version and not self._is_held_back(unit, chosen):
             return False
+        # Before anybody is asked: what the victims leave would go to whoever is first in the order by then.
         tree.reserve(unit)
         self._leaving.evict(name, unit.key, victims)
         if isinstance(room, NodeRoom):
@@ -300,6 +303,7 @@ class Reclaimer:
             return None  # one at a time
         if (since := parked.pop(key, None)) is None:
             return None  # it was roused meanwhile
+        # To the end: the next look goes on with those that were looked at longest ago.
         parked[key] = since
         waits = self._waits(key, turns)
         if waits is None:
@@ -414,6 +418,8 @@ class Reclaimer:
             group=key if isinstance(room, GroupRoom) else "", reason=EvictionReason.RECLAIM,
             told=UNSCHEDULABLE if isinstance(room, GroupRoom) else state.constraints.reason(pods[0]),
         )  # fmt: skip
+        # At once, with the line below: the next unit of this look must find these leaving and this one coming, or
+        # it would take back the same share again.
         self._leaving.nominate(making.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
         state.stats.reclaimed += len(leaving)

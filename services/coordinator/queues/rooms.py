@@ -29,7 +29,7 @@ DRY_RUN = 50
 
 
 class NodeRoom:
-    """Of one node, for a lone pod. ``nodes``: where it would go, by uid."""
+    """Answers of one node, for a lone pod. ``nodes``: where it would go, by uid."""
 
     def __init__(self, state: CoordinatorState, pod: Pod, prefiltered: Prefiltered, node: str) -> None:
         self.nodes = {pod.uid: node}
@@ -66,6 +66,7 @@ class NodeRoom:
         leaving = [pod for pod in state.cluster.index.pods_on(self._node) if leaves(pod)]
         if not leaving:
             return []
+        # In one order: whoever leads waits for the same pods (I11).
         leaving.sort(key=BY_UID)
         self.work += DRY_RUN
         run, needed = DryRun(state.cluster, state.feasibility, self._prefiltered, self._row), list[Pod]()

@@ -28,7 +28,7 @@ QUEUES_PER_TURN = 64
 
 
 class QueueReporter:
-    """One term's."""
+    """Writes the status of Queue objects, in one term."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state

@@ -23,16 +23,19 @@ def fits(feasibility: FeasibilityCache, pod_class: PodClass, row: int) -> bool:
     """Whether what is accounted on the row takes the class: every filter but the static ones."""
     table = feasibility.table
     requested, allocatable = table.requested, table.allocatable
+    # >=: one more is asked for. In `within` the pod is counted already, hence > there.
     if requested[PODS_COLUMN, row] >= allocatable[PODS_COLUMN, row]:
         return False
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
         if column is None or amount > allocatable[column, row] - requested[column, row]:
+            # A node that offers none of it gives devices by claim (KEP-5004); one that has too few left does not.
             if name in pod_class.by_class and (column is None or not allocatable[column, row]):
                 continue
             if ignores(pod_class, name):
                 continue
             return False
+        # The sum does not do: a share must fit on one device, and whole ones be wholly free.
         if name == GPU_MILLI and not table.pick_devices(row, amount):
             return False
     if pod_class.host_ports and conflicts(pod_class.host_ports, table.ports[row]):
@@ -68,4 +71,5 @@ def check_placement(feasibility: FeasibilityCache, pod_class: PodClass, node_nam
         return NODE_GONE
     if feasibility.static_verdict(pod_class).mask[row] and fits(feasibility, pod_class, row):
         return None
+    # Only to name the reason: by arrays one row costs more than the whole check above.
     return feasibility.rejection(pod_class, row)

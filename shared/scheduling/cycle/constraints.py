@@ -62,6 +62,7 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     if prefiltered.rejection is not None:
         return Guidance(prefiltered)
     images = state.images.score(pod.images)
+    # Who only scores nodes needs no mask: agents know their own nodes, and a mask is bytes of each offer.
     ruled = bool(prefiltered.rules) or (bool(state.nominated) and yielding(state, feasibility).yields(pod))
     if not ruled and images is None and not may_relate(state, pod):
         return Guidance(prefiltered, norms=norms_of(feasibility, pod.pod_class))
@@ -95,6 +96,7 @@ def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
         if counts_anybody(state, constraint):
             asked.append(counted_pods(constraint, pod.namespace))
             if constraint.hard:
+                # The least filled domain is of pods that were seen bound (ADR 0012): that count moves by itself.
                 asked.append(counted_pods(constraint, pod.namespace, seen_only=True))
     if relations.affinity:
         asked.append(own_matcher(relations.affinity, state.namespaces))
@@ -106,6 +108,7 @@ def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
 
 def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a cycle."""
+    # The cheap questions first: most pods are let go by a few looks at None.
     if pod.relations is not None or pod.nominated_node or pod.asks is not None:
         return True
     if in_zones(state, pod):

@@ -34,6 +34,7 @@ class DryRun:
         self._table = _alone(state.table, row)
         accounts = state.cache.accounts
         self._devices = {uid: accounts[uid].devices for uid in state.cache.pods_on(self.node_name)}
+        # What static filters say (`_static`) no pod that comes or goes in thought changes.
         self._local = FeasibilityCache(self._table, profile=feasibility.profile.dynamic)
         self._nominated: list[Pod] = []
         """Those that are counted here now."""
@@ -46,6 +47,7 @@ class DryRun:
 
     def add(self, pod: Pod) -> None:
         """As if ``pod`` came to the node."""
+        # Put back in thought it has the devices that it had: the node must be as it was.
         devices = self._devices.get(pod.uid)
         if devices is None:
             devices = self._devices[pod.uid] = self._table.pick_devices(0, gpu_milli_of(pod.pod_class))
@@ -61,7 +63,9 @@ class DryRun:
 
     def rejection(self) -> Rejection | None:
         """Why the node would not take the pod; None when it would."""
+        # People are told by whom stands, not by who may come: nominated pods are taken off first.
         self._without_nominated()
+        # kube-scheduler's order, by which the first reason is told: static, accounted, the rules, the last filter.
         if self._static is not None and self._static.plugin != LAST:
             return self._static
         local = self._local.rejection(self._pod.pod_class, 0)
@@ -75,12 +79,15 @@ class DryRun:
 
     def takes_beside_nominated(self) -> bool:
         """Whether every filter passes, both with and without the nominated pods that the pod must yield to."""
+        # Once, and left there: questions follow each other as pods are put back, and each would add them again.
         if not self._nominated:
             self._nominated = self._state.nominated_on(self.node_name, self._pod)
             for pod in self._nominated:
                 self.add(pod)
         if self._monotone or not self._nominated:
             return self._takes()
+        # Both, as upstream's RunFilterPluginsWithNominatedPods: a rule may be satisfied only by nominated pods, and
+        # those may never come.
         beside = self._takes()
         self._without_nominated()
         return beside and self._takes()

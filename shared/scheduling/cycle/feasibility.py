@@ -88,6 +88,7 @@ class FeasibilityCache:
             entry = self._classes[pod_class] = self._judge(pod_class)
             limit = class_limit(table.rows, 2, budget=self._cache_bytes)
             while len(self._classes) > limit:
+                # I10: classes are other people's text, and there may be one a pod.
                 self._classes.popitem(last=False)
             return entry
         self._classes.move_to_end(pod_class)
@@ -98,6 +99,7 @@ class FeasibilityCache:
             rows = table.changed_since(entry.seen)
             if len(rows):
                 passing = entry.static.mask[rows] & _passing(entry.filters, table, pod_class, rows)
+                # Else `changed` stays: what others keep rests on which nodes are feasible, not on how full those are.
                 if not np.array_equal(entry.mask[rows], passing):
                     entry.mask[rows] = passing
                     entry.changed = table.clock
@@ -122,6 +124,7 @@ class FeasibilityCache:
         other = FeasibilityCache(table, profile=self.profile, cache_bytes=self._cache_bytes)
         for pod_class in classes:
             known = self.of(pod_class)
+            # A copy, as of the fork: what is counted there in thought must not show in the live verdict.
             other._classes[pod_class] = replace(known, mask=known.mask.copy(), seen=table.clock)
         return other
 
@@ -186,6 +189,7 @@ class FeasibilityCache:
         everything = static.seen < 0
         rows: Rows = slice(None) if everything else table.changed_since(static.seen)
         mask = static.mask if len(static.mask) == table.rows else _longer(static.mask, table.rows)
+        # A copy: the filters below write into it, and a slice is the table's own.
         passing: BoolArray = table.present[: table.rows][rows].copy()
         for rule in self._static_filters:
             if rule.applies(table, static.half):
@@ -205,6 +209,7 @@ def _passing(filters: tuple[Filter, ...], table: NodeTable, pod_class: PodClass,
 def static_half(pod_class: PodClass) -> PodClass:
     """The class without what no static filter reads: amounts, ports and what only scores look at; a limit of latency
     that is no more than a wish is such."""
+    # Whatever is left out here no static filter may read: classes that differ in it alone share one verdict.
     strict = pod_class.latency_strict
     return structs.replace(
         pod_class,
@@ -253,5 +258,6 @@ def unavailable_message(nodes: int, reasons: dict[str, int]) -> str:
     """kube-scheduler's FitError text: ``0/12 nodes are available: 3 Insufficient cpu, 9 Too many pods.``"""
     if nodes == 0:
         return "no nodes available to schedule pods"
+    # As text, as upstream sorts them: "10 ..." stands before "9 ...".
     parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available."

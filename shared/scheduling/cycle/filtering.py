@@ -39,11 +39,13 @@ def run_filters(
     ``explain`` False: of nodes that fail anyway it is not asked whether nominated pods are the first reason.
     """
     table, pod = state.table, prefiltered.pod
+    # A copy: the class's own verdict is everybody's, and rules write into this one below.
     mask: BoolArray = feasibility.of(pod.pod_class).mask.copy()
     if prefiltered.rejection is not None:
         mask[:] = False
         return Filtered(mask, Contested.none(table.rows))
     for rule in prefiltered.rules:
+        # No node at all, as upstream: else the answer would depend on which nodes happened to be asked.
         if isinstance(rule, DynamicResources) and rule.fails(mask):
             mask[:] = False
         mask &= rule.mask()
@@ -67,6 +69,7 @@ def run_filters(
             dry_run = DryRun(state, feasibility, prefiltered, row)
             for other in others:
                 dry_run.add(other)
+            # With them alone: that the node takes it without, the mask has said.
             rejection = dry_run.rejection()
             if rejection is not None:
                 contested.put(row, rejection)
@@ -102,6 +105,7 @@ def refusal_at(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int
 
 def _alone_refuses(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int) -> Rejection | None:
     local = feasibility.rejection(prefiltered.pod.pod_class, row)
+    # Before the last filter's word the rules have theirs: a node is told by its first reason in upstream's order.
     if local is None or local.plugin == LAST:
         for rule in prefiltered.rules:
             verdict = rule.verdict(row)
@@ -122,6 +126,7 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
         return Diagnosis(
             count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons)
         )
+    # In upstream's order, each node under its first reason alone: the counts of the message add up to all nodes.
     filtered = run_filters(state, feasibility, prefiltered)
     rows = table.live_rows()
     reasons: Counter[str] = Counter()

@@ -59,6 +59,7 @@ class Contested(Mapping[int, Rejection]):
 
     def put(self, row: int, rejection: Rejection) -> None:
         """The row is contested."""
+        # A row that is judged again must not count under two reasons.
         self.drop(row)
         self.rejections[row] = rejection
         self.mask[row] = True
@@ -143,6 +144,7 @@ class Yielding:
             for name in names:
                 if (row := table.row_of.get(name)) is not None:
                     there = state.nominated.get(name, {}).values()
+                    # >=: of equals the nominated one goes first (upstream's addGENominatedPods).
                     known.held[row] = any(other.priority >= priority for other in there)
             known.seen, known.clock = state.nominations, table.clock
         return known.held
@@ -235,6 +237,7 @@ class Yielding:
         for at, row in enumerate(rows.tolist()):
             there = state.nominated.get(names[row], {}).values() if all_others else state.nominated_on(names[row], pod)
             for other in there:
+                # A more important pod does not wait for room that was made for a lesser one.
                 if other.priority < pod.priority:
                     continue
                 devices = beside.pick_devices(at, gpu_milli_of(other.pod_class))

@@ -92,8 +92,10 @@ def _refuses_any(rule: ClusterRule) -> bool:
 def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
     """Prepare every rule that needs the whole cluster for ``pod``; nothing is changed."""
     named = named_nodes(pod.pod_class)
+    # Told before anything else, in upstream's words: no node, whatever comes, makes such a pod fit.
     if named is not None and not named:
         return Prefiltered(pod, rejection=CONTRADICTION)
+    # Before terms are read, below: those of pods that came since would be passed over.
     state.index.sync()
     pod_class = pod.pod_class
     plain = pod.relations is None and pod.asks is None and pod_class.needs is None and not state.index.anti_affinity
@@ -102,6 +104,7 @@ def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
     rules = []
     for prepare in CLUSTER_RULES if pod_class.profile is None else _rules_of(pod_class.profile):
         rule = prepare(state, pod)
+        # The first that refuses before any node is looked at ends it, as in upstream's PreFilter.
         if isinstance(rule, Rejection):
             return Prefiltered(pod, rejection=rule)
         if rule is not None:
@@ -126,5 +129,6 @@ def named_nodes(pod_class: PodClass) -> frozenset[str] | None:
         wanted = [set(f.values) for f in term.fields if f.key == "metadata.name" and f.operator == "In"]
         if not wanted:
             return None
+        # Terms are alternatives, fields of one term hold together, as the API has it.
         names |= set.intersection(*wanted)
     return frozenset(names)

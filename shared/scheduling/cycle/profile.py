@@ -51,6 +51,7 @@ UNMEASURED = DEFAULT.unmeasured
 def with_plugins(filters: tuple[Filter, ...], scores: tuple[Score, ...]) -> PluginSet:
     """The default profile and the user's. His filters come before the last of ours, which is kube-scheduler's last."""
     return PluginSet(
+        # Before the last of ours (`LAST`), whose reason is told only where no other filter refuses.
         (*FILTERS[:-1], *filters, FILTERS[-1]),
         tuple(rule for rule in filters if not rule.static),
         scores,

@@ -27,9 +27,11 @@ def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: boo
             return np.zeros(len(rows), np.int64)
         np.minimum(count, (table.allocatable[column, rows] - table.requested[column, rows]) // amount, out=count)
         if name == GPU_MILLI and amount >= MILLI_PER_DEVICE:
+            # Thousandths that are free on several devices make no whole one.
             np.minimum(count, table.device_whole[rows] // (amount // MILLI_PER_DEVICE), out=count)
     if pod_class.host_ports or singly:
         np.minimum(count, 1, out=count)
+    # Others may have filled a node beyond what it has (I2): less than nothing must not cancel room elsewhere.
     np.maximum(count, 0, out=count)
     return count
 

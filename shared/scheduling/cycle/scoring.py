@@ -47,6 +47,7 @@ def score_nodes(state: ClusterState, pod: Pod, rows: IntArray, brought: tuple[Sc
     scores["ImageLocality"] = np.zeros(len(rows), np.int64) if images is None else images[rows]
     scores.update(relation_scores(state, pod, rows))
     weights = weights_of(pod_class)
+    # Each is normalised over the feasible nodes first, then weighted: the other way round totals are not upstream's.
     weighted = {name: weights[name] * values for name, values in scores.items()}
     of_users = {one.name: weights.get(one.name, one.weight) * one.raw(table, pod_class, rows) for one in brought}
     return weighted | of_users

@@ -30,6 +30,7 @@ class QueueCommitments:
         if pod.leaving:
             self.leaving[pod.uid] = pod
             self._add(0, pod, 1)
+        # Else it would stand in the outlook twice, and its queue take back less than it is owed.
         if (known := self.coming.get(pod.uid)) is not None:
             self._add(1, known, -1)
 
@@ -42,6 +43,7 @@ class QueueCommitments:
 
     def leave(self, pod: Charge, *, leaving: bool) -> None:
         """A pod that counts is being evicted, or is not any more."""
+        # Told twice it would be in the sum twice (I9).
         if pod.leaving is leaving:
             return
         pod.leaving = leaving
@@ -91,5 +93,6 @@ class QueueCommitments:
                 amounts[name] = after
             else:
                 amounts.pop(name, None)
+        # I10: namespaces come and go, and a sum of nothing is looked at by every question.
         if not amounts:
             del sums[whose]

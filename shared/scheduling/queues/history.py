@@ -80,6 +80,7 @@ class UsageHistory:
         past = self.past.setdefault(name, {})
         for resource in {*past, *used}:
             target = used.get(resource, 0) * SCALE
+            # Rounded: cut off, a use that rises would stop further below its target than one that falls stops above it.
             after = target + ((past.get(resource, 0) - target) * left + (_ONE >> 1) >> _BITS)
             if after > 0:
                 past[resource] = after
@@ -94,6 +95,7 @@ class UsageHistory:
 
     def record(self, term: int, time: int) -> QueueHistoryRecord:
         """What a later leader goes on with. ``time``: seconds since 1970."""
+        # Copies: it is written later, and the sums go on changing.
         return QueueHistoryRecord(time=time, past={name: dict(past) for name, past in self.past.items()}, term=term)
 
     def resume(self, record: QueueHistoryRecord, half_lives: Mapping[str, float], time: int, now: float) -> None:
@@ -101,6 +103,7 @@ class UsageHistory:
         count no past any more (``half_lives``, in seconds by name) are left out."""
         for name, amounts in record.past.items():
             if (half_life_s := half_lives.get(name)) is not None:
+                # The record's time is by another host's clock: where that was ahead, past use must not grow.
                 self.load({name: decayed(amounts, max(0, time - record.time), half_life_s)}, now)
 
     def count_in(self, nodes: Mapping[str, QueueNode]) -> None:

@@ -174,6 +174,7 @@ class Contender:
         if within and fair:
             named = [(name, most) for name, most in self.guaranteed.items() if most]
             return 0, max(Fraction(with_half(used.get(n, 0), asked.get(n, 0)), most) for n, most in named), unit.arrival
+        # DRF counts all that is used, as its paper has it: a guarantee comes before the share, and is no part of it.
         past, guaranteed = self.past, self.guaranteed if fair else {}
         share = 0
         for name, factor in self.factors.items():
@@ -200,6 +201,7 @@ class QueueShape:
         self._heap: list[tuple[OrderKey, str]] = []
 
     def push(self, unit: WaitingUnit) -> None:
+        """One more unit asks for this."""
         self.units[unit.key] = unit
         self.untold[unit.key] = None
         heapq.heappush(self._heap, (self.line.order_key(unit), unit.key))
@@ -216,6 +218,7 @@ class QueueShape:
         while self._heap:
             key, name = self._heap[0]
             unit = self.units.get(name)
+            # By its place of now: a unit that came again, or has another priority, has a newer item further on.
             if unit is not None and self.line.order_key(unit) == key:
                 return key, unit
             heapq.heappop(self._heap)
@@ -245,6 +248,7 @@ class QueueLine(Contender):
         return (0 if self.order is UnitOrder.FIFO else -unit.priority), unit.arrival, unit.key
 
     def add(self, unit: WaitingUnit) -> None:
+        """The unit stands in this line."""
         shape = self.shapes.get(unit.amounts)
         if shape is None:
             shape = self.shapes[unit.amounts] = QueueShape(self, unit.amounts)
@@ -255,6 +259,7 @@ class QueueLine(Contender):
         self.offer(shape)
 
     def remove(self, unit: WaitingUnit) -> None:
+        """The unit stands here no longer."""
         shape = unit.shape
         assert shape is not None
         del self.units[unit.key], shape.units[unit.key]
@@ -270,8 +275,10 @@ class QueueLine(Contender):
     def offer(self, shape: QueueShape) -> None:
         """Its first unit stands where its order says."""
         head = shape.head()
+        # In a FIFO line who is held back stays in its place: those behind it wait, in no other queue anybody.
         if head is not None and (shape not in self.held or self.order is UnitOrder.FIFO):
             self._serial += 1
+            # The serial stands before the shape, which has no order of its own.
             heapq.heappush(self._ready, (head[0], self._serial, shape))
             if len(self._ready) > 4 * len(self.shapes) + 64:
                 self._tidy()

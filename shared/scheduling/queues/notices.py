@@ -17,7 +17,7 @@ from shared.scheduling.queues.ordering import blocked
 
 
 class Notices:
-    """Of one tree. ``holding``: whether any unit may be held back."""
+    """Knows of one tree who is to be told. ``holding``: whether any unit may be held back."""
 
     def __init__(self) -> None:
         self.holding = False
@@ -78,6 +78,7 @@ class Notices:
                 yield line
 
     def _ask_anew(self, line: QueueLine, count: int, now: float, repeat_s: float) -> bool:
+        # Before any is freed: what holds the first of a FIFO line is what all behind it are told.
         first, freed = line.fifo_head(), False
         for shape in list(islice(line.held, count)):
             line.held[shape] = line.held.pop(shape)  # behind those that were asked longer ago
@@ -94,6 +95,7 @@ class Notices:
         said = shape.said
         if said is None or reason is None or shape in self._shapes:
             return
+        # Figures change with every pod that comes and goes: told at once they would be a status write for each of them.
         stale = now >= shape.said_at + repeat_s and said.text() != reason.text()
         if stale or said.why != reason.why:
             shape.said, shape.said_at, shape.untold = reason, now, dict.fromkeys(shape.units)

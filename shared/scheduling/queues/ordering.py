@@ -26,6 +26,8 @@ def blocked(line: QueueLine, amounts: Amounts) -> Blocked | None:
                 reserved = node.inner.get(name, 0) - used
                 return Blocked(node, name, asked[name], used, reserved, limit.amount, limit.kind)
             kept, inner = node.kept.get(name, 0), node.inner.get(name, 0)
+            # What stays within what this queue keeps is counted above already: asked for there once more, a unit would
+            # be held back from what nobody else may have.
             if more := max(kept, inner + amount) - max(kept, inner):
                 above[name] = more
         node, rest = node.parent, above
@@ -53,6 +55,7 @@ class Ordering:
         self._stamp = 0
 
     def _order_all(self, nodes: Mapping[str, QueueNode]) -> None:
+        # Deepest first: whom a queue sends is one of those whom its children send.
         for node in sorted(nodes.values(), key=lambda node: -node.depth):
             node.heap.clear()
             self._refresh(node.own)
@@ -69,6 +72,7 @@ class Ordering:
         line.first = head[1] if head is not None else None
 
     def _free(self, line: QueueLine) -> None:
+        # Each shape once: one that another limit holds back by now would be asked about for ever.
         tried: set[int] = set()
         while True:
             first = line.fifo_head()
@@ -104,11 +108,13 @@ class Ordering:
     def _push(self, node: QueueNode, child: Contender) -> None:
         if not node.children:
             return
+        # Before it is asked whether it sends anybody: what stands of it in the heap is stale either way.
         self._stamp += 1
         child.stamp = self._stamp
         if child.first is None:
             return
         rank = child.rank(node.queue.strategy, child.first)
+        # The stamp stands before the child, which has no order; no two items have the same.
         heap, item = node.heap, (rank, self._stamp, child)
         if heap and heap[0][2] is child:
             heapq.heapreplace(heap, item)  # the one that goes stands first, and now elsewhere

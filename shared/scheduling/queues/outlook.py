@@ -45,6 +45,7 @@ class QueueOutlook:
             for name, amount in takes.items():
                 kept, before = node.kept.get(name, 0), node.inner.get(name, 0) - less.get(name, 0)
                 less[name] = less.get(name, 0) + sign * amount
+                # As in `ordering.blocked`: only what is beyond what a queue keeps is more, or less, to those above it.
                 if more := abs(max(kept, before) - max(kept, before - sign * amount)):
                     above[name] = more
             node, takes = node.parent, above
@@ -73,6 +74,7 @@ class QueueOutlook:
             above, less = dict[str, int](), self._less_inner.get(node, NOTHING)
             for name, amount in rest.items():
                 kept, inner = node.kept.get(name, 0), node.inner.get(name, 0) - less.get(name, 0)
+                # By both sums as they will be: where nobody keeps anything back, the root refuses nothing (`room`).
                 if amount > node.room(name, inner, self.used(node, name)):
                     return False
                 if more := max(kept, inner + amount) - max(kept, inner):

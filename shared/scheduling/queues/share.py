@@ -72,7 +72,7 @@ class ShareScale:
 
     @property
     def denominator(self) -> int:
-        """Of all shares."""
+        """What all shares are over."""
         return self.weights * self._common
 
 
@@ -107,6 +107,7 @@ def fair_shares(total: int, claims: Mapping[str, ShareClaim]) -> dict[str, Fract
         weights = sum((claims[name].weight for name in hungry), NOTHING)
         part = {name: remaining * claims[name].weight / weights for name in hungry}
         full = {name for name in hungry if wanted[name] - shares[name] <= part[name]}
+        # Those first who have enough by that: what they leave is shared out again. Where nobody has, it is over.
         for name in full or hungry:
             given = min(part[name], wanted[name] - shares[name])
             shares[name] += given

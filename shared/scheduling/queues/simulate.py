@@ -61,6 +61,7 @@ def copied(tree: QueueTree) -> Parts[QueueTree]:
     """The same queues, units and pods; what is done to the one is not done to the other. Costs as all of them."""
     made = QueueTree(tree.strategy)
     made.set_capacity(tree.capacity)
+    # Deleted ones are put and dropped again: without them what they count would stand at the top, free of limits.
     for queue in (*tree.queues.values(), *tree.deleted.values()):
         made.put_queue(queue)
         yield
@@ -117,6 +118,7 @@ def simulation(
     how long waiting units run once they go, by key."""
     trial = yield from copied(tree)
     arrival = 1 + max((unit.arrival for unit in trial.units.values()), default=0)
+    # Behind all that wait: asked is what would be if it came now.
     unit = WaitingUnit("?", question.namespace, question.queue, question.priority, arrival, question.amounts)
     trial.add(unit)
     first = trial.blocked(unit.line, unit.amounts) if trial.structure else None
@@ -126,6 +128,7 @@ def simulation(
         return SimulatedStart(name, None, reason=first.text(), blocked=first.text(), never=True)
     if lacks := _lacks(trial.capacity, {}, question.amounts):
         return SimulatedStart(name, None, reason=f"the whole cluster has too little {lacks}", never=True)
+    # An end that is over and was not seen yet is now: the clock must not go back.
     play = _Play(
         trial, dict(runs_s or {}), [(max(at, now), uid) for uid, at in ends_at.items() if uid in trial.charges]
     )
@@ -140,6 +143,7 @@ def simulation(
         yield
     victims = found.victims
     answer = yield from play.until(unit, now)
+    # Nobody is displaced for a unit that goes as it is, whomever it might evict.
     if answer is not None and (answer == now or not victims):
         return SimulatedStart(name, answer - now, play.ahead, blocked=blocked)
     if victims:

@@ -28,6 +28,7 @@ class Structure:
     strategy: QueueStrategy = QueueStrategy.DRF
 
     def warn(self, name: str, reason: str, message: str) -> None:
+        """People should correct this of a queue."""
         self.warnings.setdefault(name, []).append((reason, message))
 
 
@@ -35,6 +36,7 @@ def bindings_of(queues: Iterable[Queue]) -> tuple[dict[str, str], dict[str, list
     """The queue of each namespace, and what is wrong: of two that name one namespace, the first by name has it."""
     bindings: dict[str, str] = {}
     doubles: dict[str, list[tuple[str, str]]] = {}
+    # By name: whoever leads, and in whatever order the objects came, the same queue has the namespace (I11).
     for queue in sorted(queues, key=lambda queue: queue.name):
         for namespace in queue.namespaces:
             owner = bindings.setdefault(namespace, queue.name)
@@ -61,6 +63,7 @@ def build(
     for name in (*lines, *(queue.parent for queue in queues.values())):
         if name not in found.nodes:
             found.nodes[name] = _ghost(name, last.get(name), lines.get(name) or QueueLine(name))
+    # In this order: limits say what a queue keeps, and sums over children count what these keep as in use.
     _connect(found, queues)
     _promises(found)
     ordered = sorted(found.nodes.values(), key=lambda node: -node.depth)
@@ -70,6 +73,7 @@ def build(
         _sum_up(node)
     _rescale(root, dict(capacity))
     for line in lines.values():
+        # Whatever held them back was a limit of the tree before.
         line.free_all()
     return found
 
@@ -96,6 +100,7 @@ def _connect(found: Structure, queues: Mapping[str, Queue]) -> None:
             if above == name:
                 loop = " -> ".join([*seen, name])
                 node.problem = f"spec.parent: {loop} is a loop; let one of them have another parent, or none"
+                # Cut at each queue of the loop: whoever walks up from below it must come to an end.
                 node.parent = found.root
             else:
                 node.parent = nodes[node.queue.parent]
@@ -107,6 +112,7 @@ def _connect(found: Structure, queues: Mapping[str, Queue]) -> None:
                 f"spec.parent: the queue would be on level {len(seen)}, the deepest is {MAX_DEPTH}; give it a parent "
                 "further up"
             )
+            # Hung up where it may still stand, so that its pods count; it and all below it wait and are told.
             parent = nodes[chain[MAX_DEPTH - 1]]
         if node.queue.parent and node.queue.parent not in queues and name in queues:
             node.problem = f"spec.parent: there is no Queue {node.queue.parent}; create it or correct the field"
@@ -150,9 +156,11 @@ def _limit(node: QueueNode) -> None:
     for name, amount in (queue.borrowing or {}).items():
         most = guaranteed.get(name, 0) + amount
         known = node.limits.get(name)
+        # Of two limits of one resource the smaller holds; who is held back is told that one.
         if known is None or most < known.amount:
             node.limits[name] = Limit(most, "guaranteed and borrowing limit")
     for name, lent in (queue.lending or {}).items():
+        # Not the root: there is nobody above it to keep anything from.
         if node.parent is not None and guaranteed.get(name, 0) > lent:
             node.kept[name] = guaranteed[name] - lent
     for child in node.children.values():

@@ -82,6 +82,7 @@ class QueueTree(Ordering):
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
         """The cluster's allocatable totals."""
+        # A tree that is built anew ends every look at it: nodes are written all the time, their totals change seldom.
         if self.capacity != totals:
             self.capacity = dict(totals)
             self._structure = None
@@ -105,6 +106,7 @@ class QueueTree(Ordering):
                 unit.line.remove(unit)
                 line.add(unit)
             if (charge := self.charges.get(key)) is not None and charge.line is not None:
+                # The lines alone: the structure has been dropped, and its sums are taken from them when it is built.
                 self._count_line(charge, charge.line, -1)
                 charge.line = self._line(charge.label, namespace)
                 self._count_line(charge, charge.line, +1)
@@ -121,6 +123,7 @@ class QueueTree(Ordering):
             named = {queue.parent for queue in self.queues.values()} | self.lines.keys()
             self.deleted = {name: queue for name, queue in self.deleted.items() if name in named}
             found = self._structure = build(self.queues, self.lines, self.deleted, self.capacity, self.strategy)
+            # Before the order is made: past use is a part of it.
             self.history.count_in(found.nodes)
             self._order_all(found.nodes)
         return found
@@ -164,9 +167,11 @@ class QueueTree(Ordering):
 
     def front(self) -> WaitingUnit | None:
         """The unit that goes next; None: no unit may go (or ``more``: ask again)."""
+        # No limit is asked: they have counted all the time, and would now be refused for their own use.
         if self.due:
             return self.reserved[next(iter(self.due))]
         root, self.more = self.structure.root, False
+        # Not until one may go: with thousands of shapes behind one limit a single question would be a whole turn.
         for _ in range(CHECKS_AT_ONCE):
             if (unit := root.first) is None:
                 return None
@@ -195,6 +200,7 @@ class QueueTree(Ordering):
     def reserve(self, unit: WaitingUnit) -> None:
         """The unit counts from now on, and goes (``due``) when those that leave for it are gone."""
         self.take(unit)
+        # After `take`, which gives back the charge of a unit that is reserved.
         self.reserved[unit.key] = unit
 
     def stand_in(self, unit: WaitingUnit) -> WaitingUnit:
@@ -302,6 +308,7 @@ class QueueTree(Ordering):
                     known.evictable, known.since = pod.evictable, known.since if pod.since is None else pod.since
                     self.decided.leave(known, leaving=known.leaving or pod.leaving)
                     continue
+                # Who is on the way out stays so in another queue: taken for one that stays, it would be chosen twice.
                 pod.leaving = pod.leaving or known.leaving
                 self.release(pod.uid)
             self.charges[pod.uid] = pod
@@ -384,6 +391,7 @@ class QueueTree(Ordering):
         line = self.lines.get(name)
         if line is None:
             line = self.lines[name] = QueueLine(name)
+            # A queue that had no line has an empty one in the tree: it must be that one, or its units are in no order.
             if self._structure is not None and (node := self._structure.nodes.get(name)) is not None:
                 self.lines[name] = line = node.own
             else:
@@ -391,6 +399,7 @@ class QueueTree(Ordering):
         return line
 
     def _forget_namespace(self, namespace: str, key: str) -> None:
+        # A lone pod's unit and its charge bear one key: while one of them is there, it moves with its namespace.
         for known in (self.units.get(key), self.charges.get(key)):
             if known is not None and not known.label:
                 return

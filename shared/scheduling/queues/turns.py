@@ -77,6 +77,7 @@ class QueueTurns:
         now, tree = self.waiting(unit), self.tree
         known = tree.units.get(now.key) or tree.reserved.get(now.key)
         asked = (now.amounts, now.priority, now.arrival, now.label)
+        # Else left where it stands: a group's members come and go, and each time it would be told anew.
         if known is None or (known.amounts, known.priority, known.arrival, known.label) != asked:
             tree.add(now)
 
@@ -116,6 +117,7 @@ class QueueTurns:
     def take(self, unit: WaitingUnit, pods: Sequence[Pod]) -> list[Pod]:
         """The unit goes. Of a group, those beyond what it lacks only go as far as the limits let them: the pods that
         do not are returned."""
+        # The tree has let go what the group lacks, and no more; the limits are asked about each of the others.
         least = len(pods) if unit.key == pods[0].uid else max(1, self._lacking(unit.key))
         self.tree.take(unit, *(self.charge(pod) for pod in pods[:least]))
         left: list[Pod] = []
@@ -170,6 +172,7 @@ class QueueTurns:
 
     def park(self, key: str, pod: Pod, now: float) -> None:
         """No node takes the unit, of which this is a pod."""
+        # First: its label may name another queue by now, and a unit is parked in one.
         self.unpark(key)
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
@@ -199,6 +202,7 @@ class QueueTurns:
         """The pod waits neither in the tree nor parked."""
         uid, gated = entry.pod.uid, entry.place is Place.GATED
         key = entry.group.key if entry.group is not None else (entry.pod.group if gated else "") or uid
+        # Under another key it was set aside before it came to this group: counted twice, it would never be gone.
         if self.aside_of.get(uid) != key:
             self.take_up(uid)
             self.aside_of[uid] = key

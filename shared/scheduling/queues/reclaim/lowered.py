@@ -27,6 +27,7 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
     def too_much() -> list[str]:
         return [resource for resource, limit in node.limits.items() if outlook.used(node, resource) > limit.amount]
 
+    # By the outlook: who leaves already counts as gone, or each look would take as much again.
     over, chosen = too_much(), list[Item]()
     lines = [line for line in lines_of(node) if line.charges] if over else []
     initial = {line: excess(outlook, line, over) for line in lines}
@@ -34,6 +35,7 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
 
     def key(line: QueueLine) -> Key:
         beyond = excess(outlook, line, over)
+        # -1: who has nothing beyond its guarantee gives last. The tie is one line's own: lines have no order.
         return -(beyond / initial[line] if initial[line] else Fraction(-1)), -beyond, tie[line]
 
     heap = [(key(line), line) for line in lines]
@@ -53,6 +55,7 @@ def over_limit(tree: QueueTree, name: str, stock: Stock) -> Work[Reclaim]:
             stack.pass_over()
             stock.weighed += len(item.pods)
             yield WEIGHED * len(item.pods)
+        # Not pushed back: what is over only shrinks, so who frees nothing of it now never will.
         if item is None:
             continue
         taken = stack.take()

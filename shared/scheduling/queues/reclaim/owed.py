@@ -34,6 +34,7 @@ class _Sides(Struct, frozen=True):
 
     @classmethod
     def of(cls, line: QueueLine, chain: Sequence[QueueNode]) -> _Sides:
+        """Where the line and our queue, whose ``chain`` leads up to the root, part."""
         theirs: list[Contender] = [line]
         node = line.parent
         while node is not None and node not in chain:
@@ -84,6 +85,7 @@ class OwedRules:
     def _borrows(self, sides: _Sides, name: str) -> bool:
         """Whether each of their queues uses more of it than its guarantee."""
         used = self._outlook.used
+        # >: with >= two queues that both use just their guarantee would take from each other for ever.
         return all(used(theirs, name) > theirs.guaranteed.get(name, 0) for theirs in sides.theirs)
 
     def s1(self, sides: _Sides, item: Item | None) -> bool:
@@ -103,6 +105,7 @@ class OwedRules:
         """See above."""
         if item is not None and not any(name in item.amounts for name in self.short):
             return False
+        # >= here, since it is compared without the victim: with it again theirs is no smaller, and ours owes nothing.
         without = self._outlook.share(sides.theirs[-1], minus=item.amounts if item is not None else {})
         return without >= self._mine(sides)
 
@@ -110,6 +113,7 @@ class OwedRules:
         """See above."""
         if item is not None and not any(name in item.amounts for name in self.short):
             return False
+        # > here, since the victim is still counted: at equality it would be owed back as soon as it had gone.
         return self._outlook.share(sides.theirs[-1]) > self._mine(sides)
 
     def _mine(self, sides: _Sides) -> Fraction:
@@ -163,6 +167,7 @@ class Others:
         """The line that owes most gives first. What a line owes only falls, so an old key is put right at the top."""
         heap = [(self._key(line, proportional=proportional), line) for line in self._sides]
         heapq.heapify(heap)
+        # Another rule may let go what the one before has passed over.
         for stack in self._stacks.values():
             stack.anew()
         refused = set[QueueLine]()
@@ -201,6 +206,7 @@ class Others:
         if (stack := self._stacks.get(line)) is None:
             yield from self._stock.weigh(line)
             stack = self._stacks[line] = self._stock.of(line)
+        # By amounts, as the rules judge: of a thousand alike that free too much one is asked about.
         refused: set[frozenset[tuple[str, int]]] = set()
         while (item := stack.first) is not None:
             amounts = frozenset(item.amounts.items())

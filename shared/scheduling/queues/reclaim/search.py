@@ -86,6 +86,7 @@ def search(
     home = unit.line.parent
     assert home is not None
     queue = home.queue
+    # Nobody's going helps: the queue cannot be used, or the unit alone asks for more than the limit.
     if blocked is not None and (blocked.problem or blocked.never):
         return Reclaim(reason=blocked.text())
     within = _within(home, blocked)
@@ -99,12 +100,14 @@ def search(
 
     outlook = QueueOutlook(tree)
     for pod in gone:
+        # Who leaves already is out of the outlook's sums.
         if pod.line is not None and not pod.leaving:
             outlook.shift(pod.line, dict(pod.amounts), 1)
     if _admits(outlook, unit, blocked) and (room is None or room.fits(())):
         return Reclaim(reason="there is room for it without", fits=True)
     if room is not None:
         yield room.work
+    # The minimum run time protects from giving back what was borrowed, not from the queue's own more important pods.
     others = None if within else Others(outlook, unit, blocked, stock or Stock(tree, now))
     choices = _own(outlook, unit, home, Stock(tree, now, protect=False)) if others is None else others.choices()
     chosen = yield from _enough(outlook, unit, blocked, choices, room)
@@ -161,6 +164,7 @@ def _enough(
         chosen.append(item)
         yield CHOSEN
         if not _admits(outlook, unit, blocked):
+            # By sums alone until they let it go: no node need be asked about a unit that a limit holds back still.
             too_few, again = len(chosen), len(chosen) + 1
             continue
         if room is None:
@@ -184,6 +188,7 @@ def _enough(
         else:
             too_few = asked
         yield room.work - before
+    # Once more: `spares`, and where members would go, are of the last question.
     if asked != enough:
         room.fits(pods_of(chosen[:enough]))
     for item in chosen[enough:]:
@@ -192,6 +197,7 @@ def _enough(
 
 
 def pods_of(items: Iterable[Item]) -> list[Charge]:
+    """The pods that these items take."""
     return [pod for item in items for pod in item.pods]
 
 
@@ -239,6 +245,7 @@ def _own(outlook: QueueOutlook, unit: WaitingUnit, home: QueueNode, stock: Stock
     stack = stock.of(home.own)
     while stack.first is not None:
         for item in stack.take():
+            # <: of equals who stands stays, or two pods of one priority would evict each other in turns.
             if max(pod.priority for pod in item.pods) < unit.priority:
                 outlook.shift(item.line, item.amounts, 1)
                 yield item
@@ -273,6 +280,7 @@ def still_owed(
     stock = Stock(tree, 0.0, among=[pod.uid for pod in victims])
     rules = [Others(outlook, unit, why, stock) for why in ((blocked, None) if nodes else (blocked,))]
     for line, amounts in kinds:
+        # Each without itself, the others gone: whatever goes last must still be owed.
         item = Item(line, (one_of[line, amounts],), dict(amounts), breaks=False)
         outlook.shift(line, item.amounts, -1)
         if not any(one.allow(item) for one in rules):

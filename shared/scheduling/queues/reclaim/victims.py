@@ -96,6 +96,7 @@ class Stock:
         heaps, gangs = list[Heap](), dict[str, None]()
         for part in (pods[start : start + PART] for start in range(0, len(pods), PART)):
             gangs |= dict.fromkeys(pod.unit for pod in part if pod.least > 1)
+            # Who was not seen running yet is no victim: its Binding may be under way.
             heaps.append([
                 ((pod.priority, False, -pod.since, pod.uid), (pod,))
                 for pod in part
@@ -118,6 +119,7 @@ class Stock:
         pods = [pod for pod in self.tree.members.get(unit, {}).values() if pod.line is line and not pod.leaving]
         pods.sort(key=lambda pod: (-(pod.since if pod.since is not None else self.now), pod.uid))
         movable = [pod for pod in pods if self._may_go(pod, began_by)]
+        # Stable: of those that help the newest still go first.
         movable.sort(key=lambda pod: not self._helps(pod))
         self.weighed += len(pods)
         surplus = movable[: max(0, len(pods) - max((pod.least for pod in pods), default=0))]
@@ -125,6 +127,7 @@ class Stock:
         rest = tuple(pod for pod in pods if pod.uid not in spared)
         found = Heap()
         found += (((pod.priority, False, -(pod.since or 0.0), pod.uid), (pod,)) for pod in surplus if self._helps(pod))
+        # All of the rest or nobody: where one may not go, what is left would run below its minimum (I5).
         if rest and len(rest) == len(movable) - len(surplus) and any(map(self._helps, rest)):
             found.append(((rest[0].priority, True, -(rest[0].since or 0.0), rest[0].uid), rest))
         return found
@@ -157,6 +160,7 @@ class Stack:
                 if (ranked := next(self._ranked, None)) is None:
                     return None
                 ahead.append(ranked)
+            # Asked anew: it was put in order once for all who ask, and somebody has taken it since.
             if may_leave(self._charges, ahead[0][1]):
                 return self._item(ahead[0])
             ahead.popleft()
@@ -191,6 +195,7 @@ def _in_order(heap: Heap) -> Iterator[Ranked]:
 
 def may_leave(charges: Mapping[str, Charge], pods: Iterable[Charge]) -> bool:
     """Whether all of the pods count still, and may be asked to leave, since they were put in order."""
+    # `is`: who counts anew under the uid counts in another queue, or as something else.
     return all(pod.evictable and not pod.leaving and charges.get(pod.uid) is pod for pod in pods)
 
 
