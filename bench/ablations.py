@@ -49,7 +49,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.preemption.resolvable import Openable
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.room.counted import Counted
 
 REDUCED = 50
 """Feasible nodes beyond one for each unit, at which a reduced scan ends."""

@@ -37,7 +37,7 @@ from services.extender.app import ExtenderListener
 from services.extender.core import ExtenderCore
 from services.extender.protocol import filtered, prioritized, read_question
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.cluster_events import Listed, NodeUpserted, PodUpserted
 from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy, ref_of

@@ -15,7 +15,7 @@ import time
 from fractions import Fraction
 from random import Random
 
-from shared.model.queue import Queue, QueueStrategy
+from shared.model.units.queue import Queue, QueueStrategy
 from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.tree import QueueTree
 

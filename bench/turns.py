@@ -29,8 +29,8 @@ from services.binder.core.state import BinderCoreSettings
 from services.coordinator.inspect.queue_facts import simulated
 from services.coordinator.inspect.simulation import Simulated, SimulatedJob
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodUpserted
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.runtime.process.garbage import keep_pauses_short
 from shared.scheduling.queues.simulate import Parts
 from shared.wire.keys import Keys

@@ -13,7 +13,8 @@ from lab.worlds.learned.model import FILE, MAX_BYTES, LearnedTwin, decode
 from lab.worlds.learned.series import MOST_BYTES
 from lab.worlds.services.loads import LoadTrace, parse_trace
 from lab.worlds.services.topology import ServiceGraph, default_topology, parse_topology
-from shared.autoscaling.roles.organisation import Organisation, parse_organisation
+from shared.autoscaling.roles.organisation import Organisation
+from shared.autoscaling.roles.reading import parse_organisation
 from shared.errors import ConfigError
 
 MOST_TOPOLOGY = 1 << 20

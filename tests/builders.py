@@ -7,7 +7,7 @@ from typing import Any, Self
 import msgspec
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.node import Node
 from shared.model.pod import Pod
 

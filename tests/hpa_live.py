@@ -35,11 +35,11 @@ from services.autoscaler.io.weights import PolicyFiles
 from shared.autoscaling.hpa.batch import step_json
 from shared.autoscaling.hpa.values import duration_s, seconds
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.label_selectors import parse_label_selector
 from shared.kube.objects import KubePod, ObjectMeta
 from shared.kube.resources import PODS, Upserted
-from shared.model.autoscaler import Autoscaler, Go
+from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api
+from shared.model.controllers.autoscaler import Autoscaler, Go
 from shared.ports import Put
 from shared.turns import Tick
 from shared.wire.keys import Keys

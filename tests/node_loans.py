@@ -15,7 +15,7 @@ import aiohttp
 from services.coordinator.io.loan_writes import LoanWrites, manager_of
 from services.coordinator.lending.ledger import LoanLedger, LoanWrite
 from shared.adapters.kube.api import KubeClient
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.kube.resources import NODES
 from shared.model.node import Node
 from shared.model.resources import parse_quantity

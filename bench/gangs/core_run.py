@@ -16,7 +16,7 @@ from bench.gangs.load import LARGEST_GANG, SHAPES, GangShape
 from bench.gangs.world import GangWorld
 from bench.saturation.core_run import figures
 from bench.stand.figures import lines, quantile
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup, group_key
 from shared.runtime.process.garbage import keep_pauses_short
 
 PREEMPTORS = "preemptors"

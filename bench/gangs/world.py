@@ -20,7 +20,7 @@ from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core import events as seen
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import EvictionOutcome, EvictionResult, Plan

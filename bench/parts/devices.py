@@ -35,9 +35,9 @@ from shared.model.devices import (
     nanos_of,
 )
 from shared.model.node import Node
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.selectors import Selectors
 
 RUNS = 200
 DRIVER = "gpu.example.com"

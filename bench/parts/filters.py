@@ -22,10 +22,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
-from shared.model.labels import LabelSelector, selector_of_labels
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.relations import AffinityTerm, Relations, SpreadConstraint, WeightedTerm
+from shared.model.terms.labels import LabelSelector, selector_of_labels
+from shared.model.terms.relations import AffinityTerm, Relations, SpreadConstraint, WeightedTerm
 from shared.policy.heuristics import KubeDefault
 from shared.policy.ranking import Ranker
 from shared.scheduling.cycle.constraints import guidance_for, needs_guidance

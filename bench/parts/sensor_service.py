@@ -26,7 +26,7 @@ from random import Random
 from services.cli.pki.certificates import wanted_of
 from services.coordinator.usage.desk import ReadingsDesk
 from shared.adapters.peers.certificates import issue, make_authority, pem_of
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Readings

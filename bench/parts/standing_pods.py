@@ -29,7 +29,7 @@ from services.binder.core.state import BinderCoreSettings
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.kube.resources import ObjectList
 from shared.model.cluster_events import Listed
 from shared.runtime.kube.reflector import Batch

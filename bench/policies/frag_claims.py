@@ -51,11 +51,11 @@ from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.rehearsal.submission import GpuNodes, submission
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.search.wanted import NodeOffer
 from shared.scheduling.devices.shares import asked_shares, free_shares
-from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.state.node_table import NodeTable
 from shared.scheduling.state.releases import Release
 

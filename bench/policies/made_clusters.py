@@ -20,7 +20,7 @@ from lab.environments.thesis import ThesisCluster
 from lab.environments.thesis_workload import EnvPod
 from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_class_of
+from shared.kube.pods.convert import node_from_api, pod_class_of
 from shared.model.constraints import PodClass
 from shared.model.node import LATENCY_ANNOTATION
 from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION

@@ -20,7 +20,7 @@ from bench.preemption import load
 from bench.preemption.load import GANGS, MEMBERS, PLAIN
 from bench.saturation.core_run import figures
 from bench.stand.figures import lines
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.runtime.process.garbage import keep_pauses_short
 
 LONGEST_S = 600.0

@@ -15,7 +15,7 @@ from bench.quality.world import QualityWorld
 from bench.saturation import load
 from bench.saturation.world import settle_garbage
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 
 APPS = 200
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"

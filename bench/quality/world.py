@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from bench.saturation.world import CoreWorld
 from services.coordinator.core.state import CoreSettings
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.model.cluster_events import ObjectChanged
 from shared.model.constraints import Norms, gpu_milli_of
 from shared.model.gpu_shares import DEFAULT as GPU_SHARES

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup
 from shared.model.resources import CPU, MEMORY, PODS
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName, MovePlan
 from shared.rebalance.planner import ClusterSituation, PlanRequest, plan

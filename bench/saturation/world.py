@@ -27,7 +27,7 @@ from services.coordinator.core.core import EVENTS_PER_TURN, Core
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod

@@ -16,8 +16,8 @@ from bench.saturation import load
 from bench.scenes.world import SceneWorld
 from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.devices import Device, DeviceAsk, DeviceClaim, DeviceClass, DeviceRequest, DeviceSlice, Reach
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 
 PODS = 64
 """As few as there are nodes, so that all scenes together take seconds."""

@@ -36,7 +36,9 @@ from typing import Any
 
 from lab.audit.devices import KIND as CLAIM_KIND
 from lab.audit.devices import DevicesAudit
-from lab.audit.gangs import BINDING_S
+from lab.audit.judges.gangs import BINDING_S
+from lab.audit.judges.units import UnitReport, UnitsAudit
+from lab.audit.judges.waiting import WaitingAudit
 from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
 from lab.audit.loans import LoansAudit
 from lab.audit.log import LogEntry
@@ -46,8 +48,6 @@ from lab.audit.reservations import Reservations
 from lab.audit.rules import AuditedPodFacts, Json, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
 from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import StorageAudit
-from lab.audit.units import UnitReport, UnitsAudit
-from lab.audit.waiting import WaitingAudit
 from lab.audit.zone_sums import ZoneSums
 from lab.audit.zones import KINDS as TOPOLOGY_KINDS
 from lab.audit.zones import ZonesAudit, refused

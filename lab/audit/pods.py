@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lab.audit.groups import AuditedGroup, Groups
+from lab.audit.judges.groups import AuditedGroup, Groups
 from lab.audit.rules import GPU_MILLI, Amounts, Json, lends, pod_requests, status_on_node
 
 FINISHED = ("Succeeded", "Failed")

@@ -16,7 +16,7 @@ import yaml
 from lab.worlds.learned.series import COUNTS, MEASURES, RecordedSeries
 from lab.worlds.services.topology import Objectives, Replicas, ServiceGraph, parse_topology
 from shared.errors import ConfigError
-from shared.model.autoscaler import Autoscaler
+from shared.model.controllers.autoscaler import Autoscaler
 
 
 class CapturedService(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from lab.traces.workload import arrivals, thesis_nodes
 from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
 from lab.worlds.placement.table_run import TablePod, TableStep
 from shared.kube import objects as api
-from shared.kube.convert import pod_class_of
+from shared.kube.pods.convert import pod_class_of
 from shared.model.workload_key import workload_key
 from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import make_policy

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lab.worlds.placement.replaying import jobs_of
 from lab.worlds.placement.table_run import TableRun, repeat_history
 from shared.errors import ConfigError
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.model.constraints import PodClass
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.state.node_table import IntArray, NodeTable

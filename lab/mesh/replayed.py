@@ -28,9 +28,9 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.settings import CoordinatorSettings
 from shared.errors import ConfigError, ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, owner_of, pod_from_api
-from shared.kube.convert_relations import node_images
 from shared.kube.pod_groups import job_group
+from shared.kube.pods.convert import node_from_api, owner_of, pod_from_api
+from shared.kube.pods.convert_relations import node_images
 from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.scheduling_kinds import JOBS, RESERVATION_KIND
 from shared.model.cluster_events import ClusterEvent, NodeUpserted, ObjectChanged, PodUpserted
@@ -40,7 +40,7 @@ from shared.policy.frag.policy import GpuPolicy
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy, make_policy, ref_of, reference
 from shared.policy.weights import decode, digest, policy_of, shipped, shipped_bytes, shipped_names
-from shared.scheduling.state.reserved_room import in_name_of
+from shared.scheduling.state.room.reserved_room import in_name_of
 from shared.wire.records import PolicyRef
 from shared.wire.snapshot import DECIDING, KINDS, DecisionSeen, MeshFacts, Snapshot
 

@@ -28,9 +28,9 @@ from shared.errors import ConfigError
 from shared.model.cluster_events import ClusterEvent, Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
-from shared.model.reservation import RESERVATION_ANNOTATION, ReservationPhase
+from shared.model.units.pod_group import PodGroup
+from shared.model.units.reservation import RESERVATION_ANNOTATION, ReservationPhase
 from shared.policy.observation import Policy
 from shared.scheduling.cycle.profile import PluginSet
 from shared.turns import Log, Tick

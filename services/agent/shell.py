@@ -17,7 +17,7 @@ import structlog
 
 from shared.agent.core import AgentCore
 from shared.errors import ConfigError, StoreError, WireError
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
 from shared.runtime.http.refusals import RequestRefused

@@ -11,7 +11,7 @@ from services.autoscaler.core.state import ScalerStats
 from services.autoscaler.core.telling import DESIGN_DUE
 from services.autoscaler.shell import ScalerShell
 from shared.autoscaling.safety.chain import SAFEGUARDS
-from shared.model.autoscaler import ScalerMode
+from shared.model.controllers.autoscaler import ScalerMode
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.leading import Face
 from shared.runtime.lease.leadership import leadership_figures

@@ -23,7 +23,7 @@ from services.autoscaler.settings import AutoscalerSettings
 from services.autoscaler.shell import ScalerShell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.prometheus import PrometheusClient
-from shared.kube.autoscaling import AUTOSCALERS
+from shared.kube.scaling.autoscaling import AUTOSCALERS
 from shared.runtime.kube.unserved import tell_unserved
 from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership

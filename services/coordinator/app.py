@@ -52,7 +52,7 @@ from services.coordinator.usage.target_status import TargetStatuses
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import (
     GROUP_KINDS,

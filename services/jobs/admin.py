@@ -17,7 +17,7 @@ from services.jobs.core.stats import JobsStats
 from services.jobs.shell import JobsShell
 from shared.decide.rollout import Rollout
 from shared.jobs.board import Board
-from shared.model.training_job import JobPhase
+from shared.model.controllers.training_job import JobPhase
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.leading import Face

@@ -31,7 +31,7 @@ from shared.hostport import split_host_port, url_of
 from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
 from shared.jobs.tokens import KEY_BYTES
-from shared.kube.training_jobs import TRAINING_JOBS
+from shared.kube.training.training_jobs import TRAINING_JOBS
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.kube.unserved import tell_unserved
 from shared.runtime.leading import Begun, on_cluster, stand

@@ -10,7 +10,7 @@ import msgspec
 from services.jobs.core.state import JobsCoreSettings
 from shared.hostport import server_of, split_host_port
 from shared.jobs.domain import JOBS
-from shared.kube.training_pods import TrainingPodRules
+from shared.kube.training.training_pods import TrainingPodRules
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.process import SchedulerName
 

@@ -28,8 +28,8 @@ from shared.adapters.kube.api import KubeClient
 from shared.decide.pair import PolicyPair
 from shared.decide.rollout import Rollout, same_step
 from shared.errors import ConfigError, KubeError
-from shared.kube.convert import owner_of
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.convert import owner_of
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.ports import Clock
 from shared.rebalance.board import RebalanceBoard, RoundTold, shortened, with_moves, with_round
 from shared.rebalance.carrying import Carrying, CarryingPatience, MoveState

@@ -32,7 +32,7 @@ from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
 from shared.scheduling.cycle.profile import DEFAULT, PluginSet
 from shared.scheduling.profiles import own_policy
-from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.room.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from shared.model.autoscaler import Autoscaler
+from shared.model.controllers.autoscaler import Autoscaler
 
 
 def digest_of(document: Mapping[str, object], weights: str = "") -> str:

@@ -10,8 +10,8 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.jobs.observation import Decision, JobAllocation, JobObservation, JobsObservation, NodeObservation
+from shared.model.controllers.training_job import GpuNode, JobPhase, TrainingJob
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import GpuNode, JobPhase, TrainingJob
 
 REMEDY = "give a file of conclave jobs record"
 BEGIN = len('{"at":')

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from shared.jobs.bounds import Allowed, capacity
 from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation
-from shared.model.queue import Queue, UnitOrder
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.units.queue import Queue, UnitOrder
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, QueueLine, QueueNode
 from shared.scheduling.queues.tree import QueueTree
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from shared.model.training_job import JobFigures, JobReport
+from shared.model.controllers.training_job import JobFigures, JobReport
 
 MAX_BYTES = 4096
 MAX_STEPS = 1 << 53

@@ -10,8 +10,6 @@ from msgspec import Struct, field
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import owner_of, requirements_of
-from shared.kube.convert_relations import selector_from_api
 from shared.kube.device_objects import DeviceTaintRule, KubeDeviceClass, ResourceClaim, ResourceSlice
 from shared.kube.objects import (
     Json,
@@ -25,10 +23,12 @@ from shared.kube.objects import (
     ResourceRequirements,
 )
 from shared.kube.pod_groups import PluginsPodGroup, PodGroupV1alpha2
+from shared.kube.pods.convert import owner_of, requirements_of
+from shared.kube.pods.convert_relations import selector_from_api
 from shared.model import cluster_objects as model
 from shared.model.constraints import SelectorTerm
-from shared.model.labels import selector_of_labels
 from shared.model.resources import parse_amount
+from shared.model.terms.labels import selector_of_labels
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

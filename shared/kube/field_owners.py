@@ -9,7 +9,7 @@ from msgspec import field
 
 from shared.kube.objects import Json, NodeStatus
 from shared.kube.resources import Resource
-from shared.kube.scaled_objects import ScaledMeta
+from shared.kube.scaling.scaled_objects import ScaledMeta
 
 
 class OwnedNode(Json, frozen=True):

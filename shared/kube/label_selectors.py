@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from shared.model.labels import LabelSelector as ObjectSelector
+from shared.model.terms.labels import LabelSelector as ObjectSelector
 
 _END, _IDENT, _COMMA, _OPEN, _CLOSE = "", "identifier", ",", "(", ")"
 _BINARY = {"in", "notin", "=", "==", "!=", ">", "<"}

@@ -1,7 +1,7 @@
 """Typed structs of the Kubernetes JSON: the fields a scheduler reads, nothing else.
 
 Field names are camelCase on the wire. Unknown fields are skipped; a quantity stays a string here and is parsed in
-``shared.kube.convert``, so that one bad quantity spoils one pod and not a list.
+``shared.kube.pods.convert``, so that one bad quantity spoils one pod and not a list.
 """
 
 from __future__ import annotations

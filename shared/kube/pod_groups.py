@@ -18,7 +18,8 @@ from shared.kube.label_selectors import is_qualified_name
 from shared.kube.objects import Json, ObjectMeta, Quantities
 from shared.kube.resources import Resource
 from shared.model.devices import ClaimRef
-from shared.model.pod_group import (
+from shared.model.resources import parse_amount
+from shared.model.units.pod_group import (
     GANG_ANNOTATION,
     GANG_BROKEN_ANNOTATION,
     GANG_MIN_COUNT_ANNOTATION,
@@ -31,7 +32,6 @@ from shared.model.pod_group import (
     WhenGangBreaks,
     group_key,
 )
-from shared.model.resources import parse_amount
 
 GROUP, PLUGINS_GROUP = "scheduling.k8s.io", "scheduling.x-k8s.io"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

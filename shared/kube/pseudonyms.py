@@ -24,19 +24,19 @@ from typing import Any, get_args
 import msgspec
 
 from shared.kube.cluster_objects import BETA_CLASS, BIND_COMPLETED, SELECTED_NODE, ClusterObjects
-from shared.kube.convert import REFUSALS
-from shared.kube.convert_demands import FOREIGN_SHARES
-from shared.kube.convert_devices import EXTENDED_CLAIM
-from shared.kube.convert_relations import normalised_image
-from shared.kube.katalyst import CustomNodeResource
-from shared.kube.node_topology import POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE, NodeResourceTopology
+from shared.kube.nodes.katalyst import CustomNodeResource
+from shared.kube.nodes.node_topology import POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE, NodeResourceTopology
 from shared.kube.pod_groups import COMPLETION_INDEX, GROUP_LABEL, Job, PluginsPodGroup, PodGroupV1alpha2
-from shared.kube.qos import ANNOTATIONS as QOS_ANNOTATIONS
-from shared.kube.qos import LABELS as QOS_LABELS
-from shared.kube.qos import VOCABULARIES as QOS_VOCABULARIES
+from shared.kube.pods.convert import REFUSALS
+from shared.kube.pods.convert_demands import FOREIGN_SHARES
+from shared.kube.pods.convert_devices import EXTENDED_CLAIM
+from shared.kube.pods.convert_relations import normalised_image
+from shared.kube.pods.qos import ANNOTATIONS as QOS_ANNOTATIONS
+from shared.kube.pods.qos import LABELS as QOS_LABELS
+from shared.kube.pods.qos import VOCABULARIES as QOS_VOCABULARIES
 from shared.kube.queues import QueueObject
 from shared.kube.reservations_kept import KeptReservation
-from shared.kube.training_jobs import GPU_TYPE_LABELS
+from shared.kube.training.training_jobs import GPU_TYPE_LABELS
 from shared.model.features import DECIDING_FEATURES
 from shared.model.node import LATENCY_ANNOTATION, NOT_REMOVED, OUR_ANNOTATIONS
 from shared.model.offline import (
@@ -55,15 +55,15 @@ from shared.model.pod import (
     POLICY_ANNOTATION,
     PREEMPTIBLE_ANNOTATION,
 )
-from shared.model.pod_group import (
+from shared.model.power import CURVE_LABEL, TYPE_LABEL
+from shared.model.units.pod_group import (
     GANG_ANNOTATION,
     GANG_BROKEN_ANNOTATION,
     GANG_MIN_COUNT_ANNOTATION,
     GANG_TOPOLOGY_ANNOTATION,
     GANG_TOPOLOGY_PREFERRED_ANNOTATION,
 )
-from shared.model.power import CURVE_LABEL, TYPE_LABEL
-from shared.model.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
+from shared.model.units.reservation import KEEP_ROOM_ANNOTATION, RESERVATION_ANNOTATION
 from shared.model.workload_key import LABELS as WORKLOAD_LABELS
 from shared.model.workload_key import TEMPLATE_HASH
 

@@ -14,8 +14,8 @@ from msgspec import field
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 from shared.kube.spec_reader import SpecReader
-from shared.model.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
 from shared.model.resources import parse_amount, quantity_text
+from shared.model.units.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
 
 
 class QueueSpec(Json, frozen=True):

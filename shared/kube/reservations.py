@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import pod_from_api
-from shared.kube.convert_relations import selector_from_api
 from shared.kube.objects import Json, ObjectMeta
+from shared.kube.pods.convert import pod_from_api
+from shared.kube.pods.convert_relations import selector_from_api
 from shared.kube.resources import Resource
 from shared.kube.spec_reader import SpecReader, field_at
 from shared.model.constraints import PodClass
 from shared.model.pod import DEVICES_ANNOTATION, Pod
-from shared.model.queue import QUEUE_LABEL
-from shared.model.reservation import (
+from shared.model.units.queue import QUEUE_LABEL
+from shared.model.units.reservation import (
     KEEPS_ROOM_LABEL,
     NEVER_EXPIRES,
     Reservation,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.kube import cluster_objects as kube
-from shared.kube import convert_devices as devices
 from shared.kube import device_objects, pod_groups
-from shared.kube.katalyst import CUSTOM_NODE_RESOURCES, topology_of_katalyst
-from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
-from shared.kube.node_topology import NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1, topology_from_api
+from shared.kube.nodes.katalyst import CUSTOM_NODE_RESOURCES, topology_of_katalyst
+from shared.kube.nodes.latency_targets import LATENCY_TARGETS, latency_target_from_api
+from shared.kube.nodes.node_topology import NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1, topology_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
+from shared.kube.pods import convert_devices as devices
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.reservations import RESERVATIONS, reserve_pod_from_api
 from shared.kube.resources import NAMESPACES, Resource

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from shared.model.constraints import SelectorTerm
-from shared.model.labels import LabelSelector
+from shared.model.terms.labels import LabelSelector
 
 
 class VolumeClaim(Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from shared.model.node_topology import PodNeeds
 from shared.model.resources import GPU_MILLI
 from shared.model.scheduling_profile import SchedulingProfile
-from shared.model.selector_terms import PreferredTerm, Requirement, SelectorTerm
+from shared.model.terms.selector_terms import PreferredTerm, Requirement, SelectorTerm
 
 __all__ = ["PreferredTerm", "Requirement", "SelectorTerm"]  # beside what is defined here
 

@@ -8,8 +8,8 @@ from shared.model.constraints import PodClass
 from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
 from shared.model.offline import OfflineTerms
 from shared.model.qos import Qos
-from shared.model.relations import Relations
-from shared.model.reservation import Reservation
+from shared.model.terms.relations import Relations
+from shared.model.units.reservation import Reservation
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 

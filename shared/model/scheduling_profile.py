@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from shared.model.selector_terms import PreferredTerm, SelectorTerm
+from shared.model.terms.selector_terms import PreferredTerm, SelectorTerm
 
 
 class Weighted(Struct, frozen=True, array_like=True, gc=False):

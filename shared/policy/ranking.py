@@ -25,8 +25,8 @@ from shared.policy.ahead import Ahead
 from shared.policy.guard import PlacementGuard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts, rows_apart
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
-from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
+from shared.scheduling.state.room.counted import Counted
 
 INFEASIBLE = -np.inf
 

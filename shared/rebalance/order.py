@@ -18,8 +18,8 @@ from math import inf
 
 import numpy as np
 
-from shared.model.labels import selects
-from shared.model.relations import Relations
+from shared.model.terms.labels import selects
+from shared.model.terms.relations import Relations
 from shared.rebalance.components import components
 from shared.rebalance.limits import Caps, at_most_at_once
 from shared.rebalance.protections import CoveringBudgets

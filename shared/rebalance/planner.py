@@ -13,8 +13,8 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.model.pod import Pod
-from shared.model.pod_group import group_title
 from shared.model.power import PUBLISHED, PowerCurves
+from shared.model.units.pod_group import group_title
 from shared.rebalance.emptying import Emptying
 from shared.rebalance.goals.fragmentation import Fragments
 from shared.rebalance.goals.latency import KeptLatency

@@ -7,8 +7,8 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.kube.convert import owner_of, pod_from_api
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.convert import owner_of, pod_from_api
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_load import incoming_pod
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from shared.model.constraints import fitted
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.limited_groups import LimitedGroups
 from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.node_table import BoolArray, IntArray

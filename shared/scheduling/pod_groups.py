@@ -18,8 +18,8 @@ from enum import Enum
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup
-from shared.model.queue import QUEUE_LABEL
+from shared.model.units.pod_group import GroupSource, PodGroup
+from shared.model.units.queue import QUEUE_LABEL
 from shared.scheduling.groups.quorum import Roll, complete, short_of, why_not_queued
 from shared.scheduling.places import ClusterEvent
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
 from shared.model.scheduling_profile import SchedulingProfile
+from shared.model.terms.relations import NO_RELATIONS
 
 
 @dataclass(frozen=True)

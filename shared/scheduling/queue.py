@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shared.model.pod import Pod
-from shared.model.queue import QUEUE_LABEL
+from shared.model.units.queue import QUEUE_LABEL
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queue_groups import GroupQueue

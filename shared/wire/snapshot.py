@@ -18,8 +18,8 @@ from msgspec import Struct, field
 
 from shared.errors import ConfigError
 from shared.kube.cluster_objects import ClusterObjects
-from shared.kube.katalyst import CustomNodeResource
-from shared.kube.node_topology import NodeResourceTopology
+from shared.kube.nodes.katalyst import CustomNodeResource
+from shared.kube.nodes.node_topology import NodeResourceTopology
 from shared.kube.pod_groups import Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.queues import QueueObject
 from shared.kube.reservations_kept import KeptReservation, object_of

@@ -16,7 +16,8 @@ import pytest
 
 from services.cli.explain.offline import answers
 from shared.model.devices import nanos_of
-from shared.scheduling.devices import allocator, constraints, counters, dynamic_resources, inventory, wanted
+from shared.scheduling.devices import dynamic_resources, inventory
+from shared.scheduling.devices.search import allocator, constraints, counters, wanted
 from shared.scheduling.explain import claims_whatif
 from shared.scheduling.state.releases import Release
 

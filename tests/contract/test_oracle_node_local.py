@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_class_of, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_class_of, pod_from_api
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.scoring import norms_of

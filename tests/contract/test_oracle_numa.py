@@ -18,10 +18,10 @@ import pytest
 from msgspec import structs
 
 from lab.audit.zone_sums import ZoneSums
-from shared.kube import node_topology as kube
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api
-from shared.kube.convert_requests import effective_requests
+from shared.kube.nodes import node_topology as kube
+from shared.kube.pods.convert import node_from_api
+from shared.kube.pods.convert_requests import effective_requests
 from shared.model.node_topology import ContainerSeat, KubeletOptions, MemoryBlock, NodeTopology, PodNeeds
 from shared.model.resources import Resources, parse_amount
 from shared.scheduling.numa import admission, books, hints, placed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.kube.training_status import status_patch
-from shared.model.training_job import JobCondition, JobReport, JobStatus, TrainingJob
+from shared.kube.training.training_status import status_patch
+from shared.model.controllers.training_job import JobCondition, JobReport, JobStatus, TrainingJob
 
 CRD = Path(__file__).parents[2] / "k8s/components/jobs/training-jobs-crd.yaml"
 

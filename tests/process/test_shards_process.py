@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.model.pod_group import GroupSource, group_key
+from shared.model.units.pod_group import GroupSource, group_key
 from shared.runtime.process.failpoints import VARIABLE
 from shared.scheduling.shards import Shards
 from tests.patience import PATIENCE_S

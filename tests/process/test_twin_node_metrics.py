@@ -13,7 +13,7 @@ from lab.traces.workload import node_json, pod_json
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import KubeRejected
-from shared.kube.node_metrics import NodeMetric
+from shared.kube.nodes.node_metrics import NodeMetric
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest
 from tests.patience import PATIENCE_S

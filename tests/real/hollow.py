@@ -24,8 +24,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from shared.kube.convert_requests import effective_requests
 from shared.kube.objects import KubePod
+from shared.kube.pods.convert_requests import effective_requests
 from shared.model.resources import PODS, Resources, parse_amount
 
 Json = dict[str, Any]

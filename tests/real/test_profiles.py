@@ -19,9 +19,9 @@ import yaml
 
 from services.cli.imports.kube_scheduler import import_config
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.runtime.process.profiles_file import parse_profiles
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters

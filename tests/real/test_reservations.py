@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.model.node import NOT_REMOVED
-from shared.model.reservation import RESERVATION_ANNOTATION, RESERVED_ANNOTATIONS
+from shared.model.units.reservation import RESERVATION_ANNOTATION, RESERVED_ANNOTATIONS
 from tests.manifests.rendering import ROOT
 from tests.real.conftest import RunningPlane, mesh_of
 from tests.real.scene import PATIENCE_S, SLOT, Json, Scene

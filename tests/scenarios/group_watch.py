@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from lab.audit.judges.units import UnitsAudit
 from lab.audit.log import LogEntry
-from lab.audit.units import UnitsAudit
 
 Json = dict[str, Any]
 

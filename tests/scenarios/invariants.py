@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.audit.audit import audit
-from lab.audit.evictions import preemptor_named
+from lab.audit.judges.evictions import preemptor_named
 from lab.audit.log import LogEntry
 from lab.audit.pods import is_offline
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts

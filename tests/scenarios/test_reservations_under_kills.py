@@ -13,7 +13,7 @@ import pytest
 
 from lab.audit.audit import audit
 from shared.model.node import NOT_REMOVED
-from shared.model.reservation import RESERVED_ANNOTATIONS
+from shared.model.units.reservation import RESERVED_ANNOTATIONS
 from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT
 from tests.scenarios.groups.test_gang_crash_points import RECOVERY_S, deaths

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.pod_groups import GROUP_LABEL
+from shared.kube.pods.convert_devices import EXTENDED_CLAIM
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS, NATIVE_GROUPS
 from tests.builders import make_pod
 from tests.fake_kube import FakeKube, copy

@@ -22,7 +22,7 @@ from shared.agent.core import AgentCore
 from shared.errors import WireError
 from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.cluster_events import Listed, ObjectChanged
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.policy.registry import make_policy
 from shared.ports import CreateRevisionIs, DeleteKey, Put
 from shared.runtime.kube.watches import node_events, object_events, pod_events, reservation_events

@@ -20,8 +20,8 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.gang_rousing import GangRouser
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue, QueueStrategy
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue, QueueStrategy
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
 from shared.scheduling.queues.share import ShareClaim, fair_shares

@@ -9,7 +9,7 @@ import pytest
 from services.cli.explain.text import lines_of
 from services.coordinator.inspect.explain import explain
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import (

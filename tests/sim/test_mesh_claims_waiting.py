@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.binder.core.instructions import WriteClaim
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import (

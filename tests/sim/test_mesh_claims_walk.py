@@ -15,7 +15,7 @@ import pytest
 from services.binder.core.instructions import ReleaseClaim, WriteClaim
 from services.binder.core.state import BinderCoreSettings
 from services.binder.cycle.claims import READY, ClaimsOfTerm
-from shared.kube.convert import pod_from_api
+from shared.kube.pods.convert import pod_from_api
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.places import Place

@@ -8,9 +8,9 @@ import pytest
 
 from services.binder.core.instructions import WriteClaim
 from services.coordinator.inspect.explain import explain
-from shared.kube.convert_devices import EXTENDED_CLAIM
+from shared.kube.pods.convert_devices import EXTENDED_CLAIM
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.devices.extended import claim_name
 from tests.builders import make_node, make_pod
 from tests.sim.claims import (

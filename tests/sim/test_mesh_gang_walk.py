@@ -13,10 +13,10 @@ import pytest
 
 from services.binder.core.state import BinderCoreSettings
 from services.coordinator.cycle.placing import Placer
-from shared.kube.convert import pod_from_api
 from shared.kube.pod_groups import GROUP_LABEL
+from shared.kube.pods.convert import pod_from_api
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.pod_groups import GroupStanding, PodGroups
 from tests.builders import make_pod

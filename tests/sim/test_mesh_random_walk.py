@@ -15,7 +15,7 @@ from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import KubeRejected
-from shared.kube.convert import pod_from_api
+from shared.kube.pods.convert import pod_from_api
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.places import Place
 from shared.turns import Tick

@@ -7,7 +7,7 @@ from msgspec.structs import replace as replace_field
 
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.reservations import kept_from, reservations_shown
-from shared.kube.convert import pod_from_api
+from shared.kube.pods.convert import pod_from_api
 from tests.builders import make_node, make_pod
 from tests.sim.reservations import check_reserved, of_deployment, reserve, shown
 from tests.sim.test_mesh_random_walk import Walk

@@ -12,11 +12,11 @@ from services.coordinator.core.takeover import Takeover
 from services.coordinator.io.reservation_writes import marks_of
 from services.coordinator.reservations.keeper import ReservationKeeper
 from services.coordinator.reservations.leaving import kept_room
-from shared.kube.convert import pod_from_api
+from shared.kube.pods.convert import pod_from_api
 from shared.kube.reservations import seconds_since_1970
 from shared.kube.scheduling_kinds import RESERVATION_KIND
 from shared.model.node import NOT_REMOVED
-from shared.model.reservation import RESERVED_ANNOTATIONS
+from shared.model.units.reservation import RESERVED_ANNOTATIONS
 from tests.builders import make_pod
 from tests.fake_kube import at_once
 from tests.sim.reservations import MADE, of_deployment, reserve, shown, takers

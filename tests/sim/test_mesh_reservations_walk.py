@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.reserved_room import ReservedRoom
+from shared.scheduling.state.room.reserved_room import ReservedRoom
 from tests.builders import make_pod
 from tests.sim.reservations import Walk, check_reserved, of_deployment, reserve, shown, takers
 from tests.sim.test_mesh_random_walk import Violation, violation
@@ -111,7 +111,7 @@ def test_ablation_without_the_check_for_whom_room_is_kept_it_goes_to_others(monk
 
     monkeypatch.setattr(ReservedRoom, "kept_for", kept_for)
     monkeypatch.setattr("shared.scheduling.state.cluster_state.serves", lambda *_: True)
-    monkeypatch.setattr("shared.scheduling.state.reserved_room.serves", lambda *_: True)
+    monkeypatch.setattr("shared.scheduling.state.room.reserved_room.serves", lambda *_: True)
     assert "reserved" in found_with()
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from services.binder.core.state import BinderCoreSettings
 from shared.kube.pod_groups import GROUP_LABEL
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import Loan, Placement
 from tests.builders import make_pod
 from tests.sim.test_mesh_random_walk import Violation, violation

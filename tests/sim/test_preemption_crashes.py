@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import Instruction, PatchCondition, StoreNominations
 from services.coordinator.preemption.search import Preemptor
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult, Plan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places

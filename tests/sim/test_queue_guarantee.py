@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import SendPlan
 from services.coordinator.queues.leaving import Leaving
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 

@@ -13,8 +13,8 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.kube import objects as api
-from shared.kube.katalyst import dedicated_of
-from shared.kube.node_topology import needs_of
+from shared.kube.nodes.katalyst import dedicated_of
+from shared.kube.nodes.node_topology import needs_of
 from twin.controllers.runtime import Controller, ObjectKey
 from twin.model.managers import Managers
 from twin.model.usage import TWIN_NODE_ANNOTATION

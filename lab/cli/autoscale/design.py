@@ -299,8 +299,8 @@ def _given(flag: str, file: Path | None, kept: Path) -> str:
 
 def _object(name: str, kubeconfig: Path | None, context: str, namespace: str) -> Any:
     """The object as its service reads it: of a file, or of the API server."""
-    from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
     from shared.kube.objects import ObjectMeta
+    from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api
 
     if name.endswith((".yaml", ".yml", ".json")):
         item = _of_file(Path(name))

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from lab.audit.audit import Audit, AuditReport
+from lab.audit.judges.units import CHECKS
 from lab.audit.log import LogEntry
 from lab.audit.timeline import UtilisationPicture, UtilisationTimeline
-from lab.audit.units import CHECKS
 from lab.cli.audit import entries_of
 from lab.cli.demo.gangs import Shares, unfair
 from lab.cli.demo.kills import Kill

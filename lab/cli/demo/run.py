@@ -33,7 +33,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError, StoreError
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.kube.resources import PODS, DeletedObject, Upserted
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.process import ProcessSettings, store_opener

@@ -33,11 +33,11 @@ from shared.autoscaling.hpa.model import PodUsage
 from shared.autoscaling.observation import Bounds, ScalingObservation, ServiceObservation
 from shared.autoscaling.safety.readings import checked
 from shared.errors import ConfigError, KubeError, KubeUnknown
-from shared.kube.autoscaling import AUTOSCALERS, AutoscalerObject, autoscaler_from_api
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import PODS
-from shared.kube.scaled_objects import WORKLOADS, ScaledObject, selector_text
-from shared.model.autoscaler import Autoscaler, ScalingSignal, ScalingTarget, SourceKind
+from shared.kube.scaling.autoscaling import AUTOSCALERS, AutoscalerObject, autoscaler_from_api
+from shared.kube.scaling.scaled_objects import WORKLOADS, ScaledObject, selector_text
+from shared.model.controllers.autoscaler import Autoscaler, ScalingSignal, ScalingTarget, SourceKind
 from shared.runtime.kube.metric_reads import MetricReads
 
 READ_S = 5.0

@@ -47,7 +47,8 @@ from lab.worlds.services.attacker import AttackerTerms
 from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
-from shared.autoscaling.roles.organisation import Organisation, organisation_from, organisation_of
+from shared.autoscaling.roles.organisation import Organisation
+from shared.autoscaling.roles.reading import organisation_from, organisation_of
 from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile
 

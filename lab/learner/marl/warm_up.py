@@ -31,7 +31,7 @@ from lab.worlds.placement.replaying import jobs_of
 from lab.worlds.placement.table_run import TableRun, repeat_history
 from lab.worlds.placement.thesis_session import Session
 from shared.errors import ConfigError
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import Observer
 from shared.policy.marl.policy import ACCEPT, REJECT

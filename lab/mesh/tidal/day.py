@@ -33,9 +33,9 @@ from lab.traces.tidal import DAY_S, MIB, JobDraw, TidalTraces, day_of
 from shared.model.constraints import PodClass, PreferredTerm, Requirement, SelectorTerm
 from shared.model.offline import OfflineTerms
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, WhenGangBreaks, group_key
 from shared.model.qos import Qos, lent_cpu, lent_memory
 from shared.model.resources import CPU, MEMORY
+from shared.model.units.pod_group import GroupSource, PodGroup, WhenGangBreaks, group_key
 from shared.wire.messages import EvictionReason
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.lending.ledger import LoanLedger
 from services.coordinator.lending.pod_uses import PodUses
-from shared.kube.pod_metrics import PodMetric
+from shared.kube.nodes.pod_metrics import PodMetric
 from shared.model.resources import Resources
 
 PLAIN = CoreSettings(gang_patience_s=0.0)

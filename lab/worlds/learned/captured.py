@@ -15,7 +15,7 @@ from shared.autoscaling.hpa.model import CPU, PodUsage
 from shared.autoscaling.hpa.pods import pod_samples
 from shared.errors import ObjectError
 from shared.kube.objects import ContainerState, Json, ObjectMeta, PodCondition, PodSpec
-from shared.kube.scaled_objects import unix_s
+from shared.kube.scaling.scaled_objects import unix_s
 
 HANGS_AFTER_S = 60.0
 """A container that has run for so long without its pod being Ready hangs."""

@@ -24,7 +24,7 @@ from lab.environments.thesis_workload import EnvPod
 from lab.worlds.placement.measured_world import limits_of
 from lab.worlds.placement.replaying import Lives, lives_of
 from shared.errors import ConfigError, ObjectError
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.model.node import Node
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED

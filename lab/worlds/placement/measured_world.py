@@ -14,7 +14,7 @@ from lab.suites.thesis import LEARNED, maker
 from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun, TableStep
 from shared.errors import ConfigError
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.model.resources import CPU, MEMORY
 from shared.policy.marl.single_dqn import NAME as SINGLE
 from shared.policy.observation import Observation, Policy, Rng

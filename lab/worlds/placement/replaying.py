@@ -20,7 +20,7 @@ from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
 from lab.worlds.placement.table_run import TablePod
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import owner_of, pod_class_of
+from shared.kube.pods.convert import owner_of, pod_class_of
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.model.workload_key import workload_key

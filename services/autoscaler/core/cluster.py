@@ -29,10 +29,10 @@ from services.autoscaler.core.events import (
 )
 from shared.autoscaling.safety.scene import FreeNode
 from shared.kube.label_selectors import SelectorError, parse_label_selector
-from shared.model.autoscaler import TargetRef
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selects
+from shared.model.controllers.autoscaler import TargetRef
 from shared.model.resources import CPU, MEMORY
+from shared.model.terms.labels import selects
 
 OWNING = ("StatefulSet", "ReplicaSet")
 

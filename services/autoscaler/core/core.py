@@ -38,7 +38,7 @@ from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
 from shared.decide.guard import GuardLimits
 from shared.errors import ConfigError
-from shared.model.autoscaler import Autoscaler
+from shared.model.controllers.autoscaler import Autoscaler
 from shared.turns import Stop
 
 

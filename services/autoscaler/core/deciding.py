@@ -42,7 +42,7 @@ from shared.autoscaling.safety.check import violations
 from shared.autoscaling.safety.readings import SignalReading, checked
 from shared.autoscaling.safety.scene import ReplicaChange, SafetyScene, SafetyVerdict, ServiceCase
 from shared.decide.canary import in_window
-from shared.model.autoscaler import ScalingSignal, ScalingTarget, SourceKind
+from shared.model.controllers.autoscaler import ScalingSignal, ScalingTarget, SourceKind
 
 PROBE_S = 120.0
 """A pod that has run for so long without being ready is a failing probe; before, it starts."""

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, PodFacts, PodUsage
 from shared.autoscaling.safety.readings import SignalReading
-from shared.model.autoscaler import Autoscaler, ScalingSignal, TargetRef
 from shared.model.cluster_objects import DisruptionBudget
+from shared.model.controllers.autoscaler import Autoscaler, ScalingSignal, TargetRef
 from shared.turns import Tick
 from shared.wire.records import AutoscaleRecord
 

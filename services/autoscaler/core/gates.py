@@ -14,7 +14,7 @@ from services.autoscaler.core.watched import WatchedScaler
 from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.safety import foreign
 from shared.decide.canary import first_of
-from shared.model.autoscaler import Autoscaler, ScalerMode, ScalingTarget
+from shared.model.controllers.autoscaler import Autoscaler, ScalerMode, ScalingTarget
 
 
 class Gate(Struct, frozen=True):

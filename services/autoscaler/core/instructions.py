@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from shared.autoscaling.hpa.model import HpaMetric
-from shared.model.autoscaler import Autoscaler, TargetRef
+from shared.model.controllers.autoscaler import Autoscaler, TargetRef
 from shared.turns import Log, Stop
 from shared.wire.records import AutoscaleRecord
 

@@ -17,7 +17,7 @@ from services.autoscaler.core.state import ScalerState
 from services.autoscaler.core.watched import ScalerStage, WatchedScaler
 from shared.autoscaling.safety import foreign
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
-from shared.model.autoscaler import ForeignWriter, Go, ScalerMode
+from shared.model.controllers.autoscaler import ForeignWriter, Go, ScalerMode
 from shared.turns import Log
 from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.autoscaler.core.deciding import ScalerDecision
 from services.autoscaler.core.gates import Gate
-from shared.model.autoscaler import Autoscaler
+from shared.model.controllers.autoscaler import Autoscaler
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ from shared.autoscaling.safety.drift import Drift
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
 from shared.autoscaling.safety.scene import ReplicaChange
 from shared.errors import InvalidTransition
-from shared.model.autoscaler import Autoscaler, Go
+from shared.model.controllers.autoscaler import Autoscaler, Go
 
 
 class ScalerStage(Enum):

@@ -33,12 +33,12 @@ from services.autoscaler.core.events import (
 from shared.autoscaling.hpa.convert_seen import pod_facts
 from shared.errors import ObjectError
 from shared.kube import objects
-from shared.kube.autoscaling import AUTOSCALERS, autoscaler_from_api
 from shared.kube.cluster_objects import budget_from_api
-from shared.kube.convert_requests import effective_requests
+from shared.kube.pods.convert_requests import effective_requests
 from shared.kube.resources import NODES, PODS, DeletedObject, Malformed, Resource, Upserted
-from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer
-from shared.model.autoscaler import TargetRef
+from shared.kube.scaling.autoscaling import AUTOSCALERS, autoscaler_from_api
+from shared.kube.scaling.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer
+from shared.model.controllers.autoscaler import TargetRef
 from shared.model.resources import CPU, MEMORY, parse_quantity
 from shared.ports import Clock, KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced

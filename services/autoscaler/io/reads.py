@@ -24,7 +24,7 @@ from shared.autoscaling.safety.readings import SignalReading
 from shared.errors import KubeError, KubeRejected, StoreError
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import Resource
-from shared.kube.scaled_objects import (
+from shared.kube.scaling.scaled_objects import (
     HPAS,
     WORKLOADS,
     RollingUpdate,
@@ -33,7 +33,7 @@ from shared.kube.scaled_objects import (
     last_writer,
     selector_text,
 )
-from shared.model.autoscaler import Autoscaler, ScalingSignal, SourceKind, TargetRef
+from shared.model.controllers.autoscaler import Autoscaler, ScalingSignal, SourceKind, TargetRef
 from shared.ports import KubeApi, Store
 from shared.runtime.kube.metric_reads import BRIEF, MetricReads, RawReads
 from shared.wire.keys import Keys

@@ -29,10 +29,10 @@ from services.autoscaler.core.instructions import (
 )
 from services.autoscaler.io.reads import ServedKinds
 from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
-from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS, Resource
-from shared.kube.scaled_objects import HPAS
+from shared.kube.scaling.autoscaling import AUTOSCALERS
+from shared.kube.scaling.scaled_objects import HPAS
 from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, DeleteKey, KubeApi, ModRevisionIs, Op, Put, Store
 from shared.runtime.leader_shell import Validity
 from shared.wire.keys import Keys

@@ -69,7 +69,7 @@ from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
-from shared.scheduling.state.reserved_room import in_name_of
+from shared.scheduling.state.room.reserved_room import in_name_of
 from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import EvictionOutcome, Loan, Outcome, Placement

@@ -28,8 +28,8 @@ from shared.model import cluster_events
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
-from shared.model.reservation import RESERVATION_ANNOTATION
-from shared.model.unit import cause_id
+from shared.model.units.reservation import RESERVATION_ANNOTATION
+from shared.model.units.unit import cause_id
 from shared.ports import BindRequest
 from shared.turns import Tick
 from shared.wire.messages import Loan, Outcome, Placement

@@ -35,7 +35,7 @@ from services.binder.cycle.line import BindingLine
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import Pod
-from shared.model.reservation import reservation_of
+from shared.model.units.reservation import reservation_of
 from shared.model.versions import newer
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome

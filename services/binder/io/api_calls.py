@@ -32,13 +32,13 @@ from services.binder.core.events import (
 from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod, ReleaseClaim, WriteClaim
 from services.binder.io.evict import evict, give_up_reservation
 from shared.errors import KubeError, KubeRejected, LeadershipLost, ObjectError
-from shared.kube.convert import pod_from_api
-from shared.kube.convert_devices import PROTECTION, claim_from_api
+from shared.kube.pods.convert import pod_from_api
+from shared.kube.pods.convert_devices import PROTECTION, claim_from_api
 from shared.kube.resources import PLACED_PODS, PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, STORAGE_KINDS
 from shared.model.devices import ExtendedClaim
 from shared.model.pod import DEVICES_ANNOTATION, FINISHED_PHASES
-from shared.model.reservation import RESERVE_PREFIX, reservation_of
+from shared.model.units.reservation import RESERVE_PREFIX, reservation_of
 from shared.ports import BindRequest, KubeApi
 from shared.runtime.kube import claims, made_claims, reservations
 from shared.runtime.kube.claims import ClaimName

@@ -30,7 +30,7 @@ import structlog
 from shared.errors import KubeError, KubeRejected
 from shared.kube.resources import PODS
 from shared.model.offline import GIVE_WAY
-from shared.model.reservation import ReservationPhase, reservation_of
+from shared.model.units.reservation import ReservationPhase, reservation_of
 from shared.ports import KubeApi
 from shared.runtime.kube import reservations
 from shared.runtime.kube.reservations import ReservationName

@@ -22,7 +22,7 @@ from services.binder.core.events import (
 )
 from services.binder.core.instructions import Commit, LookUp
 from shared.errors import StoreError, StoreRejected
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.ports import CreateRevisionIs, KeyValue, Store
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import ReservoirQuantiles

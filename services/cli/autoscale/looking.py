@@ -55,8 +55,8 @@ def list_(kubeconfig: Path | None, context: str, namespace: str, output: str) ->
 
 def _policy(spec: Json) -> str:
     """Who decides: as the object says, else as its service chooses."""
-    from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
     from shared.kube.objects import ObjectMeta
+    from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api
 
     return autoscaler_from_api(AutoscalerObject(ObjectMeta(), spec, None)).policy
 

@@ -83,14 +83,14 @@ async def _ask(kubeconfig: Path | None, context: str, work: Callable[[KubeClient
 
 async def read_all(client: KubeClient, namespace: str) -> list[Json]:
     """All objects of a namespace, or of all. ``ConfigError``: the kind is not served."""
-    from shared.kube.autoscaling import AUTOSCALERS
+    from shared.kube.scaling.autoscaling import AUTOSCALERS
 
     return list((await _get(client, AUTOSCALERS.path(namespace)))["items"])
 
 
 async def read_one(client: KubeClient, namespace: str, name: str) -> Json:
     """One object. ``ConfigError``: there is none, or the kind is not served."""
-    from shared.kube.autoscaling import AUTOSCALERS
+    from shared.kube.scaling.autoscaling import AUTOSCALERS
 
     listed = await _get(client, AUTOSCALERS.path(namespace))
     for item in listed["items"]:
@@ -114,7 +114,7 @@ async def _get(client: KubeClient, path: str) -> Json:
 
 async def write_spec(client: KubeClient, namespace: str, name: str, uid: str, spec: Json) -> None:
     """Merge fields into the spec of this very object."""
-    from shared.kube.autoscaling import AUTOSCALERS
+    from shared.kube.scaling.autoscaling import AUTOSCALERS
 
     patch = {"metadata": {"uid": uid}, "spec": spec}
     await client.patch(AUTOSCALERS, namespace=namespace, name=name, patch=patch, strategy="merge", timeout_s=10.0)

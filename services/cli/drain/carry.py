@@ -17,12 +17,12 @@ import msgspec
 from services.cli.drain.rooms import RoomJudge, room_spec
 from services.cli.reserve.spec import OwningWorkload
 from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.convert import owner_of
 from shared.kube.objects import KubePod, OwnerReference
+from shared.kube.pods.convert import owner_of
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
 from shared.kube.resources import PODS, DeletedObject, Resource, Upserted
-from shared.kube.standing_pods import SourcedPod
-from shared.model.reservation import RESERVATION_ANNOTATION, ReservationPhase
+from shared.model.units.reservation import RESERVATION_ANNOTATION, ReservationPhase
 from shared.ports import Clock, KubeApi
 from shared.rebalance.carrying import EvictionAnswered, ReserveRefused, RoomTold, WatchLost
 from shared.rebalance.draining.draining import (

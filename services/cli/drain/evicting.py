@@ -25,7 +25,7 @@ from shared.runtime.kube.reservations import ReservationName, give_back
 
 if TYPE_CHECKING:
     from shared.adapters.kube.api import KubeClient
-    from shared.kube.standing_pods import SourcedPod
+    from shared.kube.pods.standing_pods import SourcedPod
 
 Json = dict[str, Any]
 MOST_ROUNDS = 3

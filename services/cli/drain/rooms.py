@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.rebalance.draining.leavers import Leaver
 from shared.rebalance.planner import ClusterSituation
 from shared.rebalance.residents import Resident

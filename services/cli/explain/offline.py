@@ -25,21 +25,21 @@ from services.cli.explain.workloads import owns
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, ObjectError
 from shared.kube.cluster_objects import AskedInput, ObjectQuestion
-from shared.kube.convert import owner_of, pod_from_api
-from shared.kube.convert_asks import device_pod_from_api
-from shared.kube.convert_devices import allocation_json, request_json
-from shared.kube.convert_relations import images_of
 from shared.kube.pod_groups import native_group, plugins_group
+from shared.kube.pods.convert import owner_of, pod_from_api
+from shared.kube.pods.convert_asks import device_pod_from_api
+from shared.kube.pods.convert_devices import allocation_json, request_json
+from shared.kube.pods.convert_relations import images_of
 from shared.kube.resources import NODES, PODS
 from shared.model.devices import DeviceClaim
 from shared.runtime.kube.cluster_reads import LIST_S, ClusterReads, read_cluster
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.claims import held_by
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.extended import CLAIM_NAME
 from shared.scheduling.devices.load import load_inventory
-from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.explain.claims_whatif import ClaimsOutcome, NodeAllocations, what_if_claims
 from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state

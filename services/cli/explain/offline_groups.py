@@ -14,12 +14,12 @@ from typing import Any
 from services.cli.explain.offline import CHECK_S, opened_cluster, workload_answer
 from services.cli.explain.text import OFFLINE
 from shared.errors import ConfigError, KubeError, KubeRejected
-from shared.kube.convert import pod_from_api
 from shared.kube.pod_groups import job_group
+from shared.kube.pods.convert import pod_from_api
 from shared.kube.resources import NAMESPACES
 from shared.kube.scheduling_kinds import JOBS, NATIVE_GROUPS, PLUGINS_GROUPS, SchedulingKind
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.runtime.kube.cluster_reads import ClusterReads, read_cluster
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED

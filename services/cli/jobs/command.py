@@ -28,8 +28,8 @@ from shared.errors import ConfigError, KubeError, KubeRejected
 
 if TYPE_CHECKING:
     from shared.adapters.kube.api import KubeClient
-    from shared.kube.training_jobs import TrainingJobObject
-    from shared.model.training_job import TrainingJob
+    from shared.kube.training.training_jobs import TrainingJobObject
+    from shared.model.controllers.training_job import TrainingJob
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ def list_jobs(wanted: ListQuery, kubeconfig: Path | None, context: str) -> None:
     """List TrainingJobs of all namespaces, or of one by -n."""
 
     async def look(client: KubeClient) -> list[dict[str, Any]]:
-        from shared.kube.training_jobs import TRAINING_JOBS
+        from shared.kube.training.training_jobs import TRAINING_JOBS
 
         return [listed(item) for item in (await client.list(TRAINING_JOBS)).items]
 
@@ -172,7 +172,7 @@ def record_decisions(file: Path, duration: float, kubeconfig: Path | None, conte
     from services.cli.jobs.record import record
 
     async def watch(client: KubeClient) -> int:
-        from shared.kube.training_jobs import TRAINING_JOBS
+        from shared.kube.training.training_jobs import TRAINING_JOBS
 
         await client.check_reads(TRAINING_JOBS)
         return await record(client, file, duration, time.time)
@@ -220,7 +220,7 @@ async def _pause(client: KubeClient, namespace: str, name: str, *, paused: bool)
 
 
 async def _one(client: KubeClient, namespace: str, name: str) -> TrainingJobObject:
-    from shared.kube.training_jobs import TRAINING_JOBS
+    from shared.kube.training.training_jobs import TRAINING_JOBS
 
     found = await client.get(TRAINING_JOBS, namespace=namespace, name=name)
     if found is None:
@@ -229,14 +229,14 @@ async def _one(client: KubeClient, namespace: str, name: str) -> TrainingJobObje
 
 
 def _read(item: TrainingJobObject) -> TrainingJob:
-    from shared.kube.training_jobs import job_from_api
+    from shared.kube.training.training_jobs import job_from_api
 
     return job_from_api(item)
 
 
 async def _patch(client: KubeClient, job: TrainingJob, spec: dict[str, Any]) -> None:
     """Of the object as it was read: at another resourceVersion it is refused (409)."""
-    from shared.kube.training_jobs import TRAINING_JOBS
+    from shared.kube.training.training_jobs import TRAINING_JOBS
 
     patch = {"metadata": {"uid": job.uid, "resourceVersion": job.resource_version}, "spec": spec}
     await client.patch(TRAINING_JOBS, namespace=job.namespace, name=job.name, patch=patch, strategy="merge")

@@ -30,7 +30,7 @@ async def record(api: KubeApi, out: Path, duration_s: float, clock: Callable[[],
     """Append decisions to ``out`` for so long (0: without end) or until cancelled; how many. ``clock``: seconds since
     1970. ``ConfigError``: what is in ``out`` is no record."""
     from shared.kube.resources import NODES, DeletedObject, Upserted
-    from shared.kube.training_jobs import TRAINING_JOBS, gpu_node, job_from_api
+    from shared.kube.training.training_jobs import TRAINING_JOBS, gpu_node, job_from_api
     from shared.runtime.kube.reflector import Batch, Reflector, Synced
 
     recorder, listed, written = HistoryRecorder(), set[str](), 0

@@ -8,9 +8,9 @@ from typing import Any
 
 from services.cli.listing.kinds import ListKind, number, text
 from services.cli.terminal.tables import NONE, age, printable
-from shared.kube.training_jobs import TrainingJobObject, job_from_api
-from shared.kube.training_status import rfc3339
-from shared.model.training_job import JobCondition, JobPhase, TrainingJob
+from shared.kube.training.training_jobs import TrainingJobObject, job_from_api
+from shared.kube.training.training_status import rfc3339
+from shared.model.controllers.training_job import JobCondition, JobPhase, TrainingJob
 from shared.scheduling.reasons import GATED, QUOTA, REASONS, UNUSABLE
 
 

@@ -206,7 +206,7 @@ async def tell_unserved(settings: MeshSettings) -> None:
     """Say once that the definition of TrainingJobs is missing, and once that it has come; eternal until then."""
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
-    from shared.kube.training_jobs import TRAINING_JOBS
+    from shared.kube.training.training_jobs import TRAINING_JOBS
 
     client = KubeClient(await KubeConfig.load(settings.kubeconfig, context=settings.context))
     missing = False

@@ -16,10 +16,10 @@ import msgspec
 
 from shared.errors import ConfigError, ObjectError
 from shared.kube import objects
-from shared.kube.convert_requests import effective_requests
-from shared.model.pod_group import GANG_ANNOTATION, GANG_MIN_COUNT_ANNOTATION
-from shared.model.queue import QUEUE_LABEL
+from shared.kube.pods.convert_requests import effective_requests
 from shared.model.resources import CPU
+from shared.model.units.pod_group import GANG_ANNOTATION, GANG_MIN_COUNT_ANNOTATION
+from shared.model.units.queue import QUEUE_LABEL
 
 Json = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.adapters.kube.api import KubeClient
-    from shared.kube.standing_pods import SourcedPod
+    from shared.kube.pods.standing_pods import SourcedPod
     from shared.rebalance.history import PastMove
     from shared.rebalance.plan import MovePlan
     from shared.rebalance.planner import ClusterSituation, PlanRequest
@@ -130,7 +130,7 @@ async def _live(
 async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
     """Move them. 0: every move was made, 1: some were not."""
     from services.cli.rebalance.text import outcome_lines
-    from shared.kube.convert import owner_of
+    from shared.kube.pods.convert import owner_of
     from shared.rebalance.carrying import Carrying, MoveState
     from shared.runtime.kube.moves.carry import CarryOut
     from shared.runtime.kube.moves.memory import remember

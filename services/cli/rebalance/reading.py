@@ -11,7 +11,7 @@ import msgspec
 
 from shared.errors import ConfigError, ObjectError
 from shared.kube.cluster_objects import AskedInput
-from shared.kube.standing_pods import CapturedState, StandingCluster
+from shared.kube.pods.standing_pods import CapturedState, StandingCluster
 from shared.rebalance.planner import ClusterSituation
 from shared.rebalance.residents import seconds_of
 from shared.runtime.kube.moves.reading import situation_of

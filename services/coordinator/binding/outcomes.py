@@ -30,7 +30,7 @@ from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
 from shared.errors import NAMESPACE_ENDS
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome, Placement, PlacementResult, Plan
 

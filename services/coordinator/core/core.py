@@ -72,8 +72,8 @@ from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.cluster_objects import EndingNamespace
-from shared.model.pod_group import GroupSource, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, group_key
+from shared.model.units.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.queue import SWEPT_AT_ONCE

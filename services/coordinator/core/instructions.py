@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.model.pod_group import PodGroup
-from shared.model.queue import Queue, QueueStatus
+from shared.model.units.pod_group import PodGroup
+from shared.model.units.queue import Queue, QueueStatus
 from shared.policy.rollout.rollout import PointerChange
 from shared.turns import Log, Stop
 from shared.wire.messages import Offer, Plan, ViewUpdate

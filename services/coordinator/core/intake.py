@@ -27,13 +27,13 @@ from shared.model.devices import DeviceClaim
 from shared.model.node import Node
 from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
-from shared.model.pod_group import group_key
 from shared.model.qos import differ_in_lent_alone
+from shared.model.units.pod_group import group_key
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.preemption.delays import LOWEST
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
-from shared.scheduling.state.reserved_room import in_name_of
+from shared.scheduling.state.room.reserved_room import in_name_of
 from shared.scheduling.state.zones_port import ZONE_KINDS
 
 BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"

@@ -20,7 +20,7 @@ from services.coordinator.groups.domains import DomainKeeper
 from services.coordinator.preemption.evictions import LastEvictions
 from shared.model.node import Condition
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, PluginSet

@@ -14,7 +14,7 @@ from services.coordinator.binding.plans import Ledger
 from services.coordinator.core import events, instructions
 from services.coordinator.core.state import CoordinatorState
 from shared.model import cluster_events
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.scheduling.story import FACT_CHARS
 
 

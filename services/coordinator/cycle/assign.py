@@ -28,7 +28,7 @@ from services.coordinator.cycle.candidates import AnsweredNode, Candidates, head
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.constraints import PodClass
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.constraints import Guidance, may_relate
 from shared.scheduling.state.node_table import BoolArray

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.model.constraints import PodClass
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
 from shared.scheduling.profiles import own_policy
 from shared.wire.messages import Answer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
+from shared.model.terms.labels import selects
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.matching.pod_terms import means, own_condition
 from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.namespaces import Namespaces

@@ -18,7 +18,7 @@ from msgspec.structs import replace as replace_fields
 
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, in_zones, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun

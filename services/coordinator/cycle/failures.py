@@ -23,7 +23,7 @@ from services.coordinator.cycle.unblocking import unblock
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
-from shared.model.unit import Unit, cause_id
+from shared.model.units.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.gates import why_untried
 from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE

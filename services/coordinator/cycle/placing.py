@@ -29,7 +29,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Together
 from services.coordinator.groups.failures import GroupFailures
 from shared.model.pod import Pod
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import GroupStanding

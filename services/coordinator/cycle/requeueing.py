@@ -36,8 +36,8 @@ from services.coordinator.cycle.gang_rousing import (
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.limited_groups import farther
 from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room

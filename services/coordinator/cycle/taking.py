@@ -22,7 +22,7 @@ from services.coordinator.reservations.seats import ReservedSeats
 from services.coordinator.rollout.variants import Variants
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
 from shared.wire.messages import MAX_UNITS, Placement
 

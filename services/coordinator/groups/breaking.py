@@ -16,7 +16,7 @@ from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.due import Due
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoordinatorState
-from shared.model.pod_group import PodGroup, WhenGangBreaks, group_title
+from shared.model.units.pod_group import PodGroup, WhenGangBreaks, group_title
 from shared.scheduling.pod_groups import GroupMembers
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.groups.placing import Attempt, Exploring, allowed_rows, exploring
 from shared.scheduling.groups.topology import domains

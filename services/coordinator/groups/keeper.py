@@ -13,7 +13,7 @@ from services.coordinator.core.state import CoordinatorState
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
-from shared.model.pod_group import MAX_MEMBERS
+from shared.model.units.pod_group import MAX_MEMBERS
 from shared.scheduling.groups.quorum import TOO_FEW
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupMembers, GroupStanding, Touch

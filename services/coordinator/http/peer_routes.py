@@ -35,8 +35,8 @@ from services.coordinator.rollout.window_ring import WindowRing
 from services.coordinator.usage.desk import ReadingsDesk
 from services.coordinator.usage.speakers import ReadingsRefused
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
-from shared.kube.convert import owner_of, pod_from_api
-from shared.kube.convert_relations import images_of
+from shared.kube.pods.convert import owner_of, pod_from_api
+from shared.kube.pods.convert_relations import images_of
 from shared.kube.resources import PODS
 from shared.policy.observation import Need
 from shared.policy.rollout.rollout import rehearsed_of

@@ -28,7 +28,7 @@ from services.coordinator.inspect.units import (
 from services.coordinator.inspect.waiting import waits_since
 from shared.kube.label_selectors import ParsedSelector
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key, group_name
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key, group_name
 from shared.scheduling.groups.phase import phase
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry

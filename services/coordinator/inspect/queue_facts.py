@@ -20,8 +20,8 @@ from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.queues.status import pending_in, warnings_of
 from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_name
-from shared.model.queue import QUEUE_LABEL, UnitOrder
+from shared.model.units.pod_group import GroupSource, PodGroup, group_name
+from shared.model.units.queue import QUEUE_LABEL, UnitOrder
 from shared.scheduling.groups.placing import capacity as places_for
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Charge, OrderKey, QueueLine, QueueNode, WaitingUnit

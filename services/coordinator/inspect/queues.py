@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from services.coordinator.inspect.nodes import NAMES
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 
 UNITS_SHOWN = 500
 DIGITS = 4

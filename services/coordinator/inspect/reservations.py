@@ -9,11 +9,11 @@ from msgspec import Struct
 from services.coordinator.core.core import Core
 from shared.model.constraints import fitted
 from shared.model.pod import Pod
-from shared.model.reservation import NEVER_EXPIRES, reservation_of
 from shared.model.resources import amount_text
+from shared.model.units.reservation import NEVER_EXPIRES, reservation_of
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.reserved_room import serves
+from shared.scheduling.state.room.reserved_room import serves
 
 LOOKED_AT, NAMED = 256, 3
 """Of who asks about one pod: reservations that are looked at, and named."""

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from services.coordinator.inspect.overview import UnitInFlight, UnitPod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.groups.phase import BROKEN, ENDED, PLACING, RUNNING, WAITING, no_object_text, phase, too_few_text
 from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE
 

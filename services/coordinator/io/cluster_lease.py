@@ -198,12 +198,10 @@ class ClusterLease:
 
     def _stay_out(self, decision: StayOut) -> None:
         self._look_at = decision.until
-        holder = (
-            f"{decision.held.holder}, led by {decision.held.leader}" if decision.held.leader else decision.held.holder
-        )
+        who = f"{decision.held.holder}, led by {decision.held.leader}" if decision.held.leader else decision.held.holder
         self._say(
-            f"another mesh ({holder}) schedules for {self.scheduler_name} in this cluster: this one is a standby "
-            "for it; stop one of them, or give it another name (--scheduler-name, or schedulerName in its profiles)"
+            f"another mesh ({who}) schedules for {self.scheduler_name} in this cluster: this one is a standby for it; "
+            "stop one of them, or give it another name (--scheduler-name, or schedulerName in its profiles)"
         )
 
     def _say(self, text: str) -> None:

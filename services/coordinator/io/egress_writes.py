@@ -20,7 +20,7 @@ import structlog
 
 from services.coordinator.usage.target_egress import Rule, Selector, names_of, rules
 from shared.errors import KubeError, KubeRejected
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.kube.objects import PartialObject
 from shared.kube.resources import Resource
 from shared.ports import KubeApi

@@ -28,7 +28,7 @@ from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import pod_groups as kube
 from shared.kube.resources import Resource
-from shared.model.pod_group import GroupSource, PodGroup
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.ports import Clock, KubeApi
 
 log = structlog.get_logger()

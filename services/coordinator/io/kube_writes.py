@@ -32,12 +32,12 @@ from services.coordinator.io.node_writes import NodeWrites
 from services.coordinator.io.queue_writes import QueueWrites
 from services.coordinator.status.event_recorder import EventRecorder, EventSeries
 from shared.errors import KubeError, KubeRejected, KubeUnknown
-from shared.kube.convert import pod_from_api
 from shared.kube.events import event_body, micro_time
+from shared.kube.pods.convert import pod_from_api
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
-from shared.model.reservation import reservation_of
+from shared.model.units.reservation import reservation_of
 from shared.ports import Clock, KubeApi
 from shared.runtime.kube import reservations
 from shared.runtime.kube.claims import ClaimName, deallocate_claim

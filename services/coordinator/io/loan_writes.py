@@ -27,7 +27,7 @@ from services.coordinator.lending.ledger import KUBELET, LOOK_S, LoanLedger, Loa
 from services.coordinator.lending.pod_uses import PodUses
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.field_owners import OWNED_NODES, OwnedNode, owners
-from shared.kube.pod_metrics import PATH, decode_pod_metrics
+from shared.kube.nodes.pod_metrics import PATH, decode_pod_metrics
 from shared.kube.resources import Resource
 from shared.model.qos import is_lent
 

@@ -22,7 +22,7 @@ from services.coordinator.core.instructions import SendOffer, SendPlan, SendView
 from services.coordinator.io.embedded_agent import URL, EmbeddedAgent
 from shared.adapters.peers.client import PeerClient
 from shared.errors import ConclaveError, PeerError, PeerRejected, PeerUnknown, WireError
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.ports import Clock
 from shared.runtime.http.refusals import refusal_of
 from shared.runtime.observe.hops import Hops

@@ -28,12 +28,12 @@ from services.coordinator.reservations.keeper import (
     TellReservation,
 )
 from shared.errors import NAMESPACE_ENDS, KubeError, KubeRejected
-from shared.kube.convert import controller_of
+from shared.kube.pods.convert import controller_of
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES, PODS
 from shared.model.node import NOT_REMOVED
 from shared.model.pod import Pod
-from shared.model.reservation import RESERVED_ANNOTATIONS, reservation_of
+from shared.model.units.reservation import RESERVED_ANNOTATIONS, reservation_of
 from shared.ports import KubeApi
 from shared.runtime.kube import reservations
 from shared.runtime.kube.reservations import ReservationName

@@ -14,7 +14,7 @@ import structlog
 
 from services.coordinator.usage.target_status import TellTarget
 from shared.errors import KubeError, KubeRejected
-from shared.kube.latency_targets import LATENCY_TARGETS
+from shared.kube.nodes.latency_targets import LATENCY_TARGETS
 from shared.ports import KubeApi
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from shared.kube.pod_metrics import PodMetric
+from shared.kube.nodes.pod_metrics import PodMetric
 
 STALE_S = 180.0
 """What a pod used is not known any more after so long; a metrics server tells every 15 s, or every minute."""

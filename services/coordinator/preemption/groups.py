@@ -30,7 +30,7 @@ from services.coordinator.preemption.patience import Patience
 from services.coordinator.preemption.protected import Protected
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup, group_title
+from shared.model.units.pod_group import PodGroup, group_title
 from shared.scheduling.groups.preemption import search_group, still_helps
 from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.parked_groups import ParkedGroup

@@ -19,7 +19,7 @@ from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
-from shared.model.queue import Queue, QueueStatus
+from shared.model.units.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, WaitingUnit
 from shared.scheduling.queues.turns import QueueTurns

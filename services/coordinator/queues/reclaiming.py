@@ -26,7 +26,7 @@ from services.coordinator.queues.leaving import Leaving
 from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
-from shared.model.queue import UnitOrder
+from shared.model.units.queue import UnitOrder
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place

@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import CoordinatorState
 from shared.model.qos import is_lent
-from shared.model.queue import QueueCondition, QueueStatus
 from shared.model.resources import at_least_text, at_most_text, quantity_text
+from shared.model.units.queue import QueueCondition, QueueStatus
 from shared.scheduling.queues.nodes import QueueLine, QueueNode, lines_of
 from shared.scheduling.queues.tree import QueueTree
 

@@ -19,8 +19,8 @@ from msgspec import Struct
 from services.coordinator.core.state import CoordinatorState
 from shared.model.constraints import gpu_milli_of
 from shared.model.pod import Pod
-from shared.model.reservation import Reservation, ReservationPhase
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.units.reservation import Reservation, ReservationPhase
 
 KEPT_S = 600.0
 """So long people can read how a Reservation ended."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from services.coordinator.core.instructions import KeepRoom
 from shared.model.pod import Pod
-from shared.model.reservation import KEEPS_ROOM_LABEL
 from shared.model.resources import CPU
-from shared.scheduling.state.reserved_room import controllers_of
+from shared.model.units.reservation import KEEPS_ROOM_LABEL
+from shared.scheduling.state.room.reserved_room import controllers_of
 
 MOST_AT_A_TIME = 32
 """Pods of one controller whose room is kept: more leave by deletion in a loop than by a rolling update."""

@@ -21,9 +21,9 @@ from services.coordinator.core.state import CoordinatorState
 from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.pod import Pod
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.places import OwnEvent
-from shared.scheduling.state.reserved_room import keys_of, owned_by, serves
+from shared.scheduling.state.room.reserved_room import keys_of, owned_by, serves
 from shared.wire.messages import Placement
 
 POLICY = "reservation"

@@ -26,9 +26,9 @@ from services.coordinator.cycle.assign import Merged
 from services.coordinator.cycle.classes import Classes, OfferedClass
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.window import Rows, Skipped, Valuing, WindowSample
-from shared.model.unit import Unit
-from shared.scheduling.state.counted import Counted
+from shared.model.units.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.room.counted import Counted
 from shared.wire.messages import MAX_UNITS
 from shared.wire.records import PolicyRef
 

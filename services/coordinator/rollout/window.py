@@ -27,8 +27,8 @@ from shared.policy.rollout.costs import Costs
 from shared.policy.rollout.judging import HOT, Kpi, RolloutWindow
 from shared.policy.rollout.outcome import NEUTRAL, goal_named, values
 from shared.policy.rollout.room import Arrivals, RoomMeasure
-from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, NodeTable
+from shared.scheduling.state.room.counted import Counted
 from shared.wire.records import PolicyValue
 
 MOST_TIMES = 4096

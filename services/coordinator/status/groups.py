@@ -13,7 +13,7 @@ from services.coordinator.core.instructions import TellPodGroup
 from services.coordinator.core.state import CoordinatorState
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
-from shared.model.pod_group import group_title
+from shared.model.units.pod_group import group_title
 from shared.scheduling.pod_groups import GroupMembers
 from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
 

@@ -27,7 +27,7 @@ from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import NEVER, CoordinatorState
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.scheduling.reasons import NOT_READY
 from shared.wire.messages import Placement
 

@@ -29,7 +29,7 @@ from services.coordinator.usage.speakers import ReadingsRefused, Speakers
 from services.coordinator.usage.still import Still
 from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
 from shared.hostport import server_of
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged
 from shared.wire.messages import VERSION, Readings, ReadingsAck
 from shared.wire.readings import (

@@ -16,7 +16,7 @@ import structlog
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
 from services.coordinator.usage.desk import MOST_AGE_S, ReadingsDesk
 from shared.errors import KubeError, KubeRejected
-from shared.kube.node_metrics import NodeMetric
+from shared.kube.nodes.node_metrics import NodeMetric
 
 log = structlog.get_logger()
 

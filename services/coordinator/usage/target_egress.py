@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 
 MOST_ADDRESSES = 32
 """Of one target."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from services.coordinator.usage.latency_limits import BrokenLimit, unheeded
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode
 from shared.errors import ObjectError
-from shared.kube.latency_targets import LatencyTargetObject, latency_target_from_api
+from shared.kube.nodes.latency_targets import LatencyTargetObject, latency_target_from_api
 from shared.kube.objects import ObjectMeta
 from shared.kube.resources import DeletedObject, Upserted
 from shared.wire.readings import MAX_TARGETS

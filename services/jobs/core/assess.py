@@ -18,9 +18,9 @@ from services.jobs.core.quotas import condition_of, reason_of
 from services.jobs.core.state import JobsState, JobState
 from services.jobs.core.unplaced import REFUSED_S, WRITE_REFUSED, begin_anew, give_back, target_left
 from shared.backoff import backoff_s
-from shared.kube.training_status import rfc3339
-from shared.kube.worker_pods import as_of
-from shared.model.training_job import (
+from shared.kube.training.training_status import rfc3339
+from shared.kube.training.worker_pods import as_of
+from shared.model.controllers.training_job import (
     PARAMETER_SERVER,
     WORKER,
     JobCondition,

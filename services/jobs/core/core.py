@@ -56,9 +56,9 @@ from shared.decide.rollout import Rollout
 from shared.errors import InvalidState
 from shared.jobs.observation import JobAllocation, JobsObservation
 from shared.jobs.quotas import dealt, shown
-from shared.kube.training_jobs import TRAINING_JOBS
-from shared.kube.worker_pods import refused
-from shared.model.training_job import ENDED, WORKER, JobPhase, TrainingJob, WorkerPod
+from shared.kube.training.training_jobs import TRAINING_JOBS
+from shared.kube.training.worker_pods import refused
+from shared.model.controllers.training_job import ENDED, WORKER, JobPhase, TrainingJob, WorkerPod
 from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.queues.structure import bindings_of
 from shared.turns import Log, Tick

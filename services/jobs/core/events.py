@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from shared.decide.rollout import Rollout
 from shared.jobs.reports import Said
-from shared.model.queue import Queue
-from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
+from shared.model.controllers.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
+from shared.model.units.queue import Queue
 from shared.turns import Tick
 
 

@@ -20,7 +20,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from shared.model.training_job import PodState, WorkerPod
+from shared.model.controllers.training_job import PodState, WorkerPod
 
 
 class Goes(Enum):

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from services.jobs.core.members import live, waits_with_spec, workers_of
 from services.jobs.core.state import JobsState, JobState, job_of_target
-from shared.kube.training_status import rfc3339
-from shared.kube.worker_pods import INITIALIZING
-from shared.model.training_job import PodState, TrainingJob, WorkerPod
+from shared.kube.training.training_status import rfc3339
+from shared.kube.training.worker_pods import INITIALIZING
+from shared.model.controllers.training_job import PodState, TrainingJob, WorkerPod
 from shared.scheduling.reasons import GATED, QUOTA, UNUSABLE
 
 DOES_NOT_FIT = "DoesNotFit"

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shared.decide.rollout import Rollout
 from shared.kube.resources import Resource
-from shared.model.training_job import JobStatus, TrainingJob
+from shared.model.controllers.training_job import JobStatus, TrainingJob
 from shared.turns import Log
 
 

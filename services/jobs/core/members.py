@@ -18,10 +18,10 @@ from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMin
 from services.jobs.core.state import POD, JobsState, JobState
 from shared.jobs.tokens import report_token
 from shared.kube.pod_groups import PODGROUPS
-from shared.kube.training_jobs import SERVICES
-from shared.kube.training_pods import group_body, group_minimum, made_of, pod_body, pod_name, service_body
-from shared.kube.worker_pods import JOB_PODS
-from shared.model.training_job import PARAMETER_SERVER, WORKER, MadeObject, PodState, TrainingJob, WorkerPod
+from shared.kube.training.training_jobs import SERVICES
+from shared.kube.training.training_pods import group_body, group_minimum, made_of, pod_body, pod_name, service_body
+from shared.kube.training.worker_pods import JOB_PODS
+from shared.model.controllers.training_job import PARAMETER_SERVER, WORKER, MadeObject, PodState, TrainingJob, WorkerPod
 
 SERVICE, GROUP = SERVICES.kind, PODGROUPS.kind
 

@@ -14,9 +14,9 @@ from services.jobs.core.trial import gpus_may_move
 from services.jobs.core.unplaced import waits_for_room
 from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 from shared.jobs.quotas import ShownJobs
-from shared.kube.worker_pods import as_of
+from shared.kube.training.worker_pods import as_of
+from shared.model.controllers.training_job import PARAMETER_SERVER, WorkerPod
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import PARAMETER_SERVER, WorkerPod
 
 OTHERS = "group:"
 """Before the name of somebody else's job (a batch Job, JobSet or TrainJob with a PodGroup): no wish changes it."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.errors import InvalidTransition
-from shared.model.training_job import JobPhase
+from shared.model.controllers.training_job import JobPhase
 
 _P = JobPhase
 _ENDS = {_P.SUCCEEDED, _P.FAILED}

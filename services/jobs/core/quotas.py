@@ -9,9 +9,9 @@ from services.jobs.core.observing import ObservedJobs
 from services.jobs.core.state import JobsState, JobState
 from shared.jobs.quotas import QuotaClaim, Quotas, Used
 from shared.kube.pod_groups import PODGROUPS
-from shared.kube.training_jobs import gpu_resource
-from shared.model.queue import QueueStatus
-from shared.model.training_job import JobCondition
+from shared.kube.training.training_jobs import gpu_resource
+from shared.model.controllers.training_job import JobCondition
+from shared.model.units.queue import QueueStatus
 from shared.scheduling.queues.nodes import Amounts, Blocked
 from shared.scheduling.reasons import of_limit
 

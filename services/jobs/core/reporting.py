@@ -13,7 +13,7 @@ from services.jobs.core.members import runs, workers_of
 from services.jobs.core.state import JobsState, JobState
 from shared.jobs.online.learned import Way
 from shared.jobs.reports import ReportRefused, Said, accept, began_anew, lost_steps, read_report
-from shared.model.training_job import JobReport, WorkerPod
+from shared.model.controllers.training_job import JobReport, WorkerPod
 
 
 def take_annotation(state: JobsState, pod: WorkerPod, now: float) -> bool | None:

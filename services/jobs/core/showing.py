@@ -9,8 +9,8 @@ from services.jobs.core.members import live, runs, workers_of
 from services.jobs.core.quotas import queue_of
 from services.jobs.core.state import JobsState, JobState
 from shared.jobs.board import Board, JobRow
+from shared.model.controllers.training_job import JobPhase
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import JobPhase
 
 
 def board(state: JobsState, deciding: Deciding, now: float) -> Board:

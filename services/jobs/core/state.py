@@ -18,10 +18,10 @@ from shared.jobs.observation import JobAllocation
 from shared.jobs.online.learned import Reports
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import Resource
-from shared.kube.training_pods import TrainingPodRules
-from shared.kube.worker_pods import as_of
-from shared.model.queue import Queue
-from shared.model.training_job import GpuNode, JobReport, MadeObject, PodState, TrainingJob, WorkerPod
+from shared.kube.training.training_pods import TrainingPodRules
+from shared.kube.training.worker_pods import as_of
+from shared.model.controllers.training_job import GpuNode, JobReport, MadeObject, PodState, TrainingJob, WorkerPod
+from shared.model.units.queue import Queue
 from shared.scheduling.queues.nodes import Blocked
 
 STORY = 50

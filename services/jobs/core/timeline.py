@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from shared.jobs.board import JobChange, JobSpan
+from shared.model.controllers.training_job import ENDED, JobPhase, JobStatus, WorkerPod
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import ENDED, JobPhase, JobStatus, WorkerPod
 
 KEPT_S = 6 * 3600.0
 MOST_SPANS, MOST_CHANGES = 4096, 1024

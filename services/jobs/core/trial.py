@@ -21,8 +21,8 @@ from services.jobs.core.events import WriteOutcome
 from services.jobs.core.instructions import CreateObject, Write
 from services.jobs.core.members import GROUP, SERVICE, a_pod, somebody_elses, taken_name, to_create
 from services.jobs.core.state import POD, JobsState, JobState, Target
-from shared.kube.training_pods import made_of, pod_name
-from shared.model.training_job import MADE_OF_LABEL, PARAMETER_SERVER, ROLE_LABEL, WORKER, TrainingJob
+from shared.kube.training.training_pods import made_of, pod_name
+from shared.model.controllers.training_job import MADE_OF_LABEL, PARAMETER_SERVER, ROLE_LABEL, WORKER, TrainingJob
 
 QUOTA_USED_UP = "exceeded quota"
 """In the API server's words (ResourceQuota admission, 403)."""

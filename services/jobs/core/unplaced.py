@@ -21,7 +21,14 @@ from services.jobs.core.holding import DOES_NOT_FIT, begun, refusal_of, what_hol
 from services.jobs.core.members import has_succeeded, live, runs, workers_of
 from services.jobs.core.state import JobsState, JobState
 from shared.backoff import backoff_s
-from shared.model.training_job import PARAMETER_SERVER, JobPhase, JobStatus, PodState, TrainingJob, WorkerPod
+from shared.model.controllers.training_job import (
+    PARAMETER_SERVER,
+    JobPhase,
+    JobStatus,
+    PodState,
+    TrainingJob,
+    WorkerPod,
+)
 
 MOST_S = 3600.0
 WRITE_REFUSED = "WriteRefused"

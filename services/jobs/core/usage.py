@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from shared.model.training_job import WorkerPod
+from shared.model.controllers.training_job import WorkerPod
 from shared.scheduling.queues.nodes import Amounts
 
 

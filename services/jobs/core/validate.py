@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from services.jobs.core.instructions import DeleteObject, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, has_frame, like_spec, runs, to_create, to_delete, workers_of
 from services.jobs.core.state import POD, JobsState, Target
-from shared.kube.training_pods import pod_name
+from shared.kube.training.training_pods import pod_name
 
 
 def broken(state: JobsState, due: Mapping[str, float], *, ready: bool, since: int) -> list[str]:

@@ -20,7 +20,7 @@ from services.jobs.shell import JobsShell
 from shared.election.record import LeaderRecord
 from shared.jobs.reports import MAX_BYTES, ReportRefused, Said, accept, read_report
 from shared.jobs.tokens import is_token
-from shared.model.training_job import JobReport
+from shared.model.controllers.training_job import JobReport
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.guard import add_routes, guarded, read_body
 from shared.runtime.http.limits import Buckets, Rate, RequestLimit

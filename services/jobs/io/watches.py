@@ -12,7 +12,7 @@ from shared.errors import ConfigError
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NODES, DeletedObject, Malformed, Resource, Upserted
-from shared.kube.training_jobs import (
+from shared.kube.training.training_jobs import (
     GROUP_VERSIONS,
     SERVICES,
     TRAINING_JOBS,
@@ -20,7 +20,7 @@ from shared.kube.training_jobs import (
     job_from_api,
     made_object,
 )
-from shared.kube.worker_pods import JOB_PODS, worker_pod
+from shared.kube.training.worker_pods import JOB_PODS, worker_pod
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
 

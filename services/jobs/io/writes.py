@@ -20,9 +20,9 @@ from services.jobs.core.instructions import CreateObject, DeleteObject, PatchMin
 from shared.errors import KubeError, KubeRejected
 from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS
-from shared.kube.training_jobs import TRAINING_JOBS
-from shared.kube.training_pods import group_patch
-from shared.kube.training_status import status_patch
+from shared.kube.training.training_jobs import TRAINING_JOBS
+from shared.kube.training.training_pods import group_patch
+from shared.kube.training.training_status import status_patch
 from shared.ports import KubeApi
 from shared.runtime.leader_shell import Validity
 

@@ -26,8 +26,8 @@ from shared.adapters.kube.watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
 from shared.hostport import server_of
 from shared.kube.decoding import UNREADABLE, ListMeta, decode_page, object_decoder
-from shared.kube.node_metrics import PATH as METRICS_PATH
-from shared.kube.node_metrics import NodeMetric, decode_node_metrics
+from shared.kube.nodes.node_metrics import PATH as METRICS_PATH
+from shared.kube.nodes.node_metrics import NodeMetric, decode_node_metrics
 from shared.kube.resources import PODS, MalformedObject, ObjectList, Resource, WatchEvent
 from shared.ports import BindRequest
 

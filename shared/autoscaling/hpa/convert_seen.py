@@ -22,8 +22,8 @@ from shared.autoscaling.hpa.model import (
 )
 from shared.autoscaling.hpa.values import duration_s, milli, milli_of, needed_seconds, seconds
 from shared.errors import ObjectError
-from shared.kube.convert_requests import POD_LEVEL_RESOURCES, effective_requests
 from shared.kube.objects import Container, KubePod, PodSpec
+from shared.kube.pods.convert_requests import POD_LEVEL_RESOURCES, effective_requests
 
 DEFAULT_WINDOW_S = 60.0
 """Over which a custom metric is taken to be averaged where it does not say."""

@@ -30,8 +30,8 @@ from shared.autoscaling.hpa.model import (
 )
 from shared.autoscaling.hpa.values import fraction, milli
 from shared.errors import ObjectError
-from shared.kube.convert_relations import selector_from_api
 from shared.kube.objects import KubeLabelSelector
+from shared.kube.pods.convert_relations import selector_from_api
 
 DEFAULT_CPU_PERCENT = 80
 MAX_WINDOW_S, MAX_PERIOD_S = 3600, 1800

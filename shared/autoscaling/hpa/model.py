@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from shared.model.labels import LabelSelector
+from shared.model.terms.labels import LabelSelector
 
 Json = Mapping[str, Any]
 

@@ -22,15 +22,8 @@ from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, featur
 from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
 from shared.autoscaling.observation import RATES, Decision, ScalingObservation
 from shared.autoscaling.roles.checking import readings_of
-from shared.autoscaling.roles.organisation import (
-    NO_ROLE,
-    Organisation,
-    ScalingRole,
-    graph_values,
-    organisation_from,
-    organisation_of,
-    values_of,
-)
+from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, ScalingRole, graph_values, values_of
+from shared.autoscaling.roles.reading import organisation_from, organisation_of
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile, shipped_beside

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shared.autoscaling.roles.organisation import Organisation, RoleCondition, ScalingRole
+from shared.autoscaling.roles.organisation import Organisation, RoleCondition, ScalingRole
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "not_ready": (0.0, 1.0), "failing": (0.0, 1.0), "graph_pending": (0.0, 1.0), "graph_stuck": (0.0, 1.0),

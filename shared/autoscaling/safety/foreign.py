@@ -19,7 +19,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.model.autoscaler import ForeignWriter, Go
+from shared.model.controllers.autoscaler import ForeignWriter, Go
 
 GRACE_S = 30.0
 """So long a number that somebody else wrote stands, whatever it is: who applies several things is done by then, and

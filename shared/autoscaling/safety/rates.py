@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from shared.autoscaling.safety.scene import Draft, ReplicaChange, SafetyScene, ServiceCase
-from shared.model.autoscaler import ScalerLimits
+from shared.model.controllers.autoscaler import ScalerLimits
 
 
 def began_with(replicas: int, changes: Iterable[ReplicaChange], *, since_s: float) -> int:

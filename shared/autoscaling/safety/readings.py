@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from shared.autoscaling.safety.answer import larger
 from shared.autoscaling.safety.scene import Draft, SafetyScene
-from shared.model.autoscaler import ScalingSignal
+from shared.model.controllers.autoscaler import ScalingSignal
 
 FUTURE_S = 5.0
 """A sample may be so much ahead of our clock: clocks differ."""

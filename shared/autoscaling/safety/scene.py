@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from shared.autoscaling.observation import Decision, ServiceObservation
-from shared.model.autoscaler import ScalerLimits
+from shared.model.controllers.autoscaler import ScalerLimits
 
 
 class ReplicaChange(Struct, frozen=True):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shared.errors import ConfigError
 from shared.model.constraints import CLASS_LABEL_PREFIX, PodClass, Requirement
-from shared.model.labels import LabelSelector, canonical
+from shared.model.terms.labels import LabelSelector, canonical
 from shared.policy.weights import Card, WeightsFile
 
 NAME = "hybrid"

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from shared.kube.convert import controller_of, owner_of, pod_from_api
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.convert import controller_of, owner_of, pod_from_api
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.model.cluster_objects import DisruptionBudget
 from shared.rebalance.residents import MIRROR_ANNOTATION
 from shared.scheduling.preemption.budgets import covers

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shared.errors import KubeRejected, LeadershipLost
-from shared.kube.convert_devices import PROTECTION, allocation_json
 from shared.kube.device_objects import ResourceClaim
 from shared.kube.pod_groups import PODGROUPS
+from shared.kube.pods.convert_devices import PROTECTION, allocation_json
 from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.devices import Allocation, Consumer

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
-from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.convert_relations import node_images
+from shared.kube.pods.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert_relations import node_images
 from shared.kube.resources import NODES, PODS, ObjectList, Resource
 from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS, SCHEDULING_KINDS, ZONE_KINDS, SchedulingKind
 from shared.scheduling.devices.claimed import ClaimedDevices

@@ -11,7 +11,7 @@ from shared.kube.pod_groups import INDEXED, Job, job_group
 from shared.kube.resources import NAMESPACES, DeletedObject, Malformed, Upserted
 from shared.kube.scheduling_kinds import JOBS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged
-from shared.model.pod_group import GANG_ANNOTATION, PodGroup
+from shared.model.units.pod_group import GANG_ANNOTATION, PodGroup
 from shared.runtime.kube.reflector import Batch, Synced
 from shared.runtime.kube.watches import Post, Watches
 

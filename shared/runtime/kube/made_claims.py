@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.errors import KubeError, KubeRejected, LeadershipLost
-from shared.kube.convert_asks import extended_claim, extended_claim_json
-from shared.kube.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_api, request_json
 from shared.kube.device_objects import ResourceClaim
+from shared.kube.pods.convert_asks import extended_claim, extended_claim_json
+from shared.kube.pods.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_api, request_json
 from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.devices import Consumer, DeviceRequest, ExtendedClaim

@@ -15,8 +15,8 @@ from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, HpaMetric
 from shared.autoscaling.safety.readings import SignalReading
 from shared.errors import ConfigError, KubeError
 from shared.kube.label_selectors import query_text
-from shared.kube.scaled_objects import decode_metric_values
-from shared.model.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
+from shared.kube.scaling.scaled_objects import decode_metric_values
+from shared.model.controllers.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
 
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
 METRICS = "/apis/metrics.k8s.io/v1beta1"

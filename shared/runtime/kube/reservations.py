@@ -18,7 +18,7 @@ from shared.errors import KubeRejected
 from shared.kube.objects import OwnerReference
 from shared.kube.reservations import CONDITION, RESERVATIONS, reserve_pod_from_api
 from shared.model.pod import Pod
-from shared.model.reservation import ReservationPhase
+from shared.model.units.reservation import ReservationPhase
 from shared.ports import BindRequest, KubeApi
 
 TRIES = 3

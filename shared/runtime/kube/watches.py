@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from shared.errors import ObjectError
 from shared.kube.contents import node_content, pod_content
-from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.convert_relations import node_images
 from shared.kube.objects import KubeNode, KubePod
+from shared.kube.pods.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert_relations import node_images
 from shared.kube.resources import NODES, PODS, DeletedObject, Malformed, Upserted
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, RESERVATION_KIND, SchedulingKind
 from shared.model import node as node_model
@@ -35,7 +35,7 @@ from shared.model.cluster_events import (
     PodUpserted,
     PositionLost,
 )
-from shared.model.pod_group import GroupSource
+from shared.model.units.pod_group import GroupSource
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced, WatchPositionLost
 from shared.runtime.kube.shared_watches import SharedWatch

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shared.kube import objects as api
-from shared.kube.convert import node_affinity_of
+from shared.kube.pods.convert import node_affinity_of
 from shared.model.resources import CPU, GPU_MILLI, MEMORY
 from shared.model.scheduling_profile import FitScoring, ShapePoint, SpreadDefault, Weighted
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from shared.model.constraints import NO_NORMS, Norms
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.nominated import yielding

@@ -30,10 +30,10 @@ from msgspec.structs import replace
 
 from shared.model.devices import AllocatedDevice, Allocation, DeviceClaim
 from shared.model.versions import newer
-from shared.scheduling.devices import counters
 from shared.scheduling.devices.capacity import suffices
 from shared.scheduling.devices.claims import MOST_CONSUMERS
 from shared.scheduling.devices.inventory import Inventory
+from shared.scheduling.devices.search import counters
 from shared.scheduling.devices.usage import DeviceUsage
 
 

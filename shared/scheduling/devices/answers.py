@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shared.scheduling.devices.outcomes import AllocationFailure, FoundDevices
+from shared.scheduling.devices.search.outcomes import AllocationFailure, FoundDevices
 from shared.scheduling.framework import Code
 
 UNASKED, REFUSED, GIVEN, FAILED = -1, 0, 1, 2

@@ -19,17 +19,17 @@ from shared.model.devices import Consumer, DeviceClaim, DeviceClass, DevicePod, 
 from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_title
+from shared.model.units.pod_group import GroupSource, PodGroup, group_title
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.accounts import ClaimAccounts
 from shared.scheduling.devices.backed import BackedResources
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.census import Census
 from shared.scheduling.devices.claims import held_by, holders, may_be_freed, pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.search.wanted import NodeOffer
 from shared.scheduling.devices.shares import asked_shares, free_shares
-from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Rejection
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.scheduling.state.releases import Release

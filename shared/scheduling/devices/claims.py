@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, ClaimRef, Consumer, DeviceClaim, DevicePod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 
 BINDING_TIMEOUT_S = 600.0
 """How long the binding conditions of a device are awaited (``bindingTimeout``)."""

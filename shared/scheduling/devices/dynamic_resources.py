@@ -31,7 +31,6 @@ from shared.model.constraints import SelectorTerm
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, DeviceRequest, Mapped
 from shared.model.resources import is_extended
 from shared.scheduling.devices import extended
-from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
 from shared.scheduling.devices.answers import (
     FAILED,
     GIVEN,
@@ -42,13 +41,14 @@ from shared.scheduling.devices.answers import (
     DeviceAnswers,
     as_said,
 )
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.claims import holders, may_be_freed, pod_claims, usable
 from shared.scheduling.devices.inventory import Inventory, NamedNode
-from shared.scheduling.devices.outcomes import AllocationFailure
-from shared.scheduling.devices.results import allocation_of
-from shared.scheduling.devices.selectors import Selectors
-from shared.scheduling.devices.tried import TriedDevices
-from shared.scheduling.devices.wanted import NodeOffer
+from shared.scheduling.devices.search.allocator import STEPS_PER_NODE, allocate
+from shared.scheduling.devices.search.outcomes import AllocationFailure
+from shared.scheduling.devices.search.results import allocation_of
+from shared.scheduling.devices.search.tried import TriedDevices
+from shared.scheduling.devices.search.wanted import NodeOffer
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.matching.selectors import node_matches
 from shared.scheduling.state.node_table import BoolArray, IntArray

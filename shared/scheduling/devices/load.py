@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from shared.errors import ObjectError
-from shared.kube import convert_devices as convert
 from shared.kube import device_objects as kube
 from shared.kube.cluster_objects import ClusterObjects
 from shared.kube.objects import ObjectMeta
+from shared.kube.pods import convert_devices as convert
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.state.releases import Release
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from shared.model.devices import Device, DeviceSlice, Reach
-from shared.scheduling.devices import counters
-from shared.scheduling.devices.selectors import Facts, facts_of
+from shared.scheduling.devices.cel.selectors import Facts, facts_of
+from shared.scheduling.devices.search import counters
 from shared.scheduling.devices.usage import PoolId
 from shared.scheduling.matching.selectors import node_matches
 from shared.scheduling.state.releases import Release

@@ -8,7 +8,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.devices.dynamic_resources import NAME, WEIGHT, PodDevices, Unblock, normalised
-from shared.scheduling.devices.tried import TriedDevices
+from shared.scheduling.devices.search.tried import TriedDevices
 from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.matching.selectors import terms_mask
 from shared.scheduling.state.cluster_state import ClusterState

@@ -14,10 +14,10 @@ from shared.model.gpu_shares import DriverShare, GpuShares, whole_or_share
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.devices.capacity import Amounts
 from shared.scheduling.devices.fullness import left_of_device, left_of_sets, part_of
-from shared.scheduling.devices.outcomes import SearchEnded
 from shared.scheduling.devices.pools import DevicePool
+from shared.scheduling.devices.search.outcomes import SearchEnded
+from shared.scheduling.devices.search.wanted import NodeOffer, Place
 from shared.scheduling.devices.usage import DeviceUsage
-from shared.scheduling.devices.wanted import NodeOffer, Place
 
 
 def free_shares(pools: Sequence[DevicePool], usage: DeviceUsage, shares: GpuShares) -> list[int]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from shared.model.devices import DeviceAsk, DeviceClaim
 from shared.model.pod import Pod
+from shared.scheduling.devices.cel.expressions import DeviceSelectorError
 from shared.scheduling.devices.claimed import ClaimedDevices
-from shared.scheduling.devices.expressions import DeviceSelectorError
 from shared.scheduling.devices.pools import PoolDevice, reaches
 from shared.scheduling.devices.taints import barred
 from shared.scheduling.state.cluster_state import ClusterState

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
 from shared.model.resources import at_least_text
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
 from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, GroupQuestion, Lacking, group_helps
 from shared.scheduling.explain.preemption import PLAIN, VictimRules

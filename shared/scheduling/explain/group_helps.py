@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from shared.model.constraints import fitted
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
-from shared.model.relations import NO_RELATIONS
 from shared.model.resources import GPU_MILLI, MEMORY, PODS, at_least_text, at_most_text
+from shared.model.terms.relations import NO_RELATIONS
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.explain.failing import Failing, failing_rules
 from shared.scheduling.explain.helping import best_new, names_text, openings, size_text

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.model.queue import QUEUE_LABEL
+from shared.model.units.queue import QUEUE_LABEL
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import Filtered, rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered, prefilter

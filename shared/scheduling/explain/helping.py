@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Struct
 
 from shared.model.constraints import PodClass, fitted
-from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text, at_least_text, at_most_text
+from shared.model.terms.labels import selects
 from shared.scheduling.explain.failing import Failing
 from shared.scheduling.explain.reserved import Remedy, labellable_mask, names_nodes, remedy_of, unasked
 from shared.scheduling.explain.words import (

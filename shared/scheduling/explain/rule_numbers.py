@@ -16,7 +16,7 @@ from msgspec import Struct
 from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.constraints import SelectorTerm
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.filters.interpod_affinity import AFFINITY, InterPodAffinity
 from shared.scheduling.filters.topology_spread import TopologySpread

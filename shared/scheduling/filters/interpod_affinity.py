@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS, AffinityTerm
+from shared.model.terms.relations import NO_RELATIONS, AffinityTerm
 from shared.scheduling.framework import Code
 from shared.scheduling.matching.domains import codes_or_absent, domain_slots, per_domain
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher

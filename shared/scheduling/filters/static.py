@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.model.constraints import PodClass, Taint, left_out
-from shared.model.selector_terms import SelectorTerm
+from shared.model.terms.selector_terms import SelectorTerm
 from shared.scheduling.framework import Code, OneReason
 from shared.scheduling.matching.selectors import selected_mask, selects_nodes, terms_mask
 from shared.scheduling.matching.tolerance import NO_SCHEDULE, tolerated, tolerated_mask

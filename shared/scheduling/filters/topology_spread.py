@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.relations import SpreadConstraint
+from shared.model.terms.labels import selects
+from shared.model.terms.relations import SpreadConstraint
 from shared.scheduling.framework import Code
 from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
 from shared.scheduling.matching.spread_domains import counts_anybody, hard_constraints, included, pods_per_row

@@ -12,7 +12,7 @@ import numpy as np
 
 from shared.model.cluster_objects import VolumeClaim
 from shared.model.pod import Pod
-from shared.model.relations import ClaimUse
+from shared.model.terms.relations import ClaimUse
 from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.matching.volumes import affinity_mask, provisioning_mask, unmatched_claims, usable_volumes
 from shared.scheduling.state.cluster_state import ClusterState, Storage

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS, DiskUse
+from shared.model.terms.relations import NO_RELATIONS, DiskUse
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.model.constraints import PodClass, fitted
-from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.relations import AffinityTerm
+from shared.model.terms.labels import selects
+from shared.model.terms.relations import AffinityTerm
 from shared.scheduling.cycle.constraints import in_zones
 from shared.scheduling.cycle.prefilter import CONTRADICTION, named_nodes, prefilter
 from shared.scheduling.devices.rule import DynamicResources
@@ -26,8 +26,8 @@ from shared.scheduling.matching.spread_domains import default_selector
 from shared.scheduling.profiles import spreads_by_default
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import IntArray
-from shared.scheduling.state.nominated_room import NominatedPods, apart
 from shared.scheduling.state.pod_index import Matcher
+from shared.scheduling.state.room.nominated_room import NominatedPods, apart
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.model.pod_group import GroupSource, PodGroup, group_name, group_title
+from shared.model.units.pod_group import GroupSource, PodGroup, group_name, group_title
 
 WAITING, PLACING, RUNNING, BROKEN, ENDED = "waiting", "placing", "running", "broken", "ended"
 

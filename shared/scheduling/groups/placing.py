@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.topology import Domains, domain_rows, domains, worth

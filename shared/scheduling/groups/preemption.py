@@ -20,8 +20,8 @@ import numpy as np
 
 from shared.model.constraints import fitted
 from shared.model.pod import Pod
-from shared.model.pod_group import MAX_MEMBERS, PodGroup
 from shared.model.resources import PODS
+from shared.model.units.pod_group import MAX_MEMBERS, PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
@@ -32,7 +32,7 @@ from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE
 from shared.scheduling.preemption.units import VictimUnit, preempting_priority, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
-from shared.scheduling.state.removable import FloatArray
+from shared.scheduling.state.room.removable import FloatArray
 
 ROWS_AT_ONCE = 64
 """Nodes whose pods are looked at in one part of the work."""

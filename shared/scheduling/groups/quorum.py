@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shared.model.pod_group import MAX_MEMBERS, PodGroup, group_name
-from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import at_least_text, at_most_text
+from shared.model.units.pod_group import MAX_MEMBERS, PodGroup, group_name
+from shared.model.units.queue import QUEUE_LABEL
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE, UNSCHEDULABLE
 

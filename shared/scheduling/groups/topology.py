@@ -16,7 +16,7 @@ from shared.model.constraints import PodClass
 from shared.scheduling.matching.domains import codes_or_absent
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
-from shared.scheduling.state.removable import FloatArray
+from shared.scheduling.state.room.removable import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
-from shared.scheduling.state.removable import FloatArray
+from shared.scheduling.state.room.removable import FloatArray
 
 OUTSIDE = "PodGroupTopology"
 OUTSIDE_REASON = "node(s) were outside the topology domain of the pod group"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
-from shared.model.relations import AffinityTerm
+from shared.model.terms.labels import LabelSelector, selects
+from shared.model.terms.relations import AffinityTerm
 from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.pod_index import ANTI_AFFINITY, REQUIRED, WEIGHTED, Matcher, PodIndex, TermRows
 from shared.scheduling.state.releases import Release

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.model.labels import LabelSelector, both, selector_of_labels
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS, SpreadConstraint
 from shared.model.scheduling_profile import SpreadDefault
+from shared.model.terms.labels import LabelSelector, both, selector_of_labels
+from shared.model.terms.relations import NO_RELATIONS, SpreadConstraint
 from shared.scheduling.matching.selectors import selected_mask, selects_nodes
 from shared.scheduling.matching.tolerance import tolerated_mask
 from shared.scheduling.state.cluster_state import ClusterState

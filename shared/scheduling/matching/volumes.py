@@ -13,7 +13,7 @@ import numpy as np
 
 from shared.model.cluster_objects import PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import SelectorTerm
-from shared.model.labels import selects
+from shared.model.terms.labels import selects
 from shared.scheduling.matching.selectors import term_mask
 from shared.scheduling.state.node_table import BoolArray, NodeTable
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selects
 from shared.model.pod import Pod
+from shared.model.terms.labels import selects
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.releases import Release
 

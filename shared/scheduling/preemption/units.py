@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.preemption.loss import works_since
 from shared.scheduling.state.cluster_state import ClusterState
 

@@ -19,8 +19,8 @@ from fractions import Fraction
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.model.queue import Queue, QueueStrategy, UnitOrder
 from shared.model.resources import amount_text
+from shared.model.units.queue import Queue, QueueStrategy, UnitOrder
 from shared.scheduling.queues.share import with_half
 
 Amounts = tuple[tuple[str, int], ...]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from shared.model.queue import UnitOrder
+from shared.model.units.queue import UnitOrder
 from shared.scheduling.queues.nodes import Blocked, QueueLine, QueueNode, QueueShape, WaitingUnit
 from shared.scheduling.queues.ordering import blocked
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from shared.model.queue import QueueStrategy
+from shared.model.units.queue import QueueStrategy
 from shared.scheduling.queues.decided import Whose
 from shared.scheduling.queues.nodes import Amounts, Contender, QueueLine, QueueNode
 from shared.scheduling.queues.share import borrowed_share, dominant_share

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Charge, WaitingUnit
 from shared.scheduling.queues.outlook import QueueOutlook

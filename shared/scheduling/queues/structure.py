@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shared.model.queue import MAX_DEPTH, Queue, QueueStrategy
 from shared.model.resources import at_least_text, at_most_text
+from shared.model.units.queue import MAX_DEPTH, Queue, QueueStrategy
 from shared.scheduling.queues.nodes import Limit, QueueLine, QueueNode
 from shared.scheduling.queues.share import ShareScale
 

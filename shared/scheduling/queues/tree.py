@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shared.model.queue import Queue, QueueStrategy
+from shared.model.units.queue import Queue, QueueStrategy
 from shared.scheduling.queues.checks import broken
 from shared.scheduling.queues.decided import QueueCommitments
 from shared.scheduling.queues.history import UsageHistory

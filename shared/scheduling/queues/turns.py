@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from shared.model.pod import Pod
-from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import PODS
+from shared.model.units.queue import QUEUE_LABEL
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queues.nodes import Amounts, Charge, QueueNode, WaitingUnit, lines_of

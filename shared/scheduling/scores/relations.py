@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.pod import Pod
-from shared.model.relations import NO_RELATIONS
+from shared.model.terms.relations import NO_RELATIONS
 from shared.scheduling.matching.domains import codes_or_absent, per_domain
 from shared.scheduling.matching.pod_terms import own_matcher, required_toward, weighted_toward
 from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints

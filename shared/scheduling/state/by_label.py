@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from shared.model.labels import LabelSelector
+from shared.model.terms.labels import LabelSelector
 
 Label = tuple[str, str]
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from shared.errors import ObjectError
 from shared.kube import cluster_objects as kube
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterObjects
-from shared.kube.convert import node_from_api, owner_of, pod_class_of, pod_from_api
-from shared.kube.convert_relations import images_of, node_images
+from shared.kube.pods.convert import node_from_api, owner_of, pod_class_of, pod_from_api
+from shared.kube.pods.convert_relations import images_of, node_images
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.releases import Release

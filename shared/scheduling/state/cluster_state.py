@@ -16,17 +16,17 @@ from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, Sto
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
-from shared.model.queue import Queue
+from shared.model.units.pod_group import PodGroup
+from shared.model.units.queue import Queue
 from shared.scheduling.state.attach_limits import AttachLimits
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.devices_port import KeepsDevices
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.namespaces import Namespaces
-from shared.scheduling.state.nominated_room import NominatedPods, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
-from shared.scheduling.state.reserved_room import ReservedRoom, as_bound, covering, serves
+from shared.scheduling.state.room.nominated_room import NominatedPods, NominatedRoom
+from shared.scheduling.state.room.reserved_room import ReservedRoom, as_bound, covering, serves
 from shared.scheduling.state.workloads import Workloads
 from shared.scheduling.state.zones_port import KeepsZones
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim, Workload
 from shared.model.node_topology import NodeTopology
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.zones_port import ZONE_KINDS

@@ -19,12 +19,12 @@ from sys import intern
 import numpy as np
 from msgspec import Struct
 
-from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
-from shared.model.relations import AffinityTerm
+from shared.model.terms.labels import LabelSelector, selects
+from shared.model.terms.relations import AffinityTerm
 from shared.scheduling.state.by_label import ByLabel, Label, asked_label
 from shared.scheduling.state.node_table import IntArray, NodeTable
-from shared.scheduling.state.removable import Removable
+from shared.scheduling.state.room.removable import Removable
 
 MATCHER_LIMIT = 512
 """Questions remembered; the least recently asked is forgotten (an array of rows each)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selects
+from shared.model.terms.labels import selects
 from shared.scheduling.state.by_label import ByLabel, asked_label
 
 

@@ -61,7 +61,8 @@ def test_the_command_writes_its_figures(
 def test_opcodes_are_told_by_file_and_with_a_setting_changed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for flag, told in (("--files", "shared/kube/convert.py"), ("--set=batch_units=1", "opcodes  coordinator core")):
+    by_file = ("--files", "shared/kube/pods/convert.py")
+    for flag, told in (by_file, ("--set=batch_units=1", "opcodes  coordinator core")):
         monkeypatch.setattr(sys, "argv", ["counts", flag])
         counts.main()
         assert told in capsys.readouterr().out

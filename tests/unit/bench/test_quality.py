@@ -13,7 +13,7 @@ from lab.traces.workload import pod_json
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.cycle import Cycle
-from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.room.counted import Counted
 
 MEAN, P99 = 0.5, 2.0
 """Points of 100."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.model.queue import Queue, QueueStrategy, ReclaimUpTo
+from shared.model.units.queue import Queue, QueueStrategy, ReclaimUpTo
 from shared.scheduling.queues.history import decayed
 from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.reclaim.search import reclaim

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling.hpa.decode import pod_usages
-from shared.kube.scaled_objects import decode_metric_values
+from shared.kube.scaling.scaled_objects import decode_metric_values
 from twin.api.requests.paths import parse_path
 from twin.bootstrap import make_registry
 from twin.metrics_data import MetricsData

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from shared.scheduling.devices.expressions import DeviceSelectorError, TooCostlyError
-from shared.scheduling.devices.selectors import MOST_CHARACTERS, Selectors
+from shared.scheduling.devices.cel.expressions import DeviceSelectorError, TooCostlyError
+from shared.scheduling.devices.cel.selectors import MOST_CHARACTERS, Selectors
 from twin.kinds.devices.names import (
     check_driver,
     check_each,

@@ -11,7 +11,7 @@ from services.coordinator.http.slices import in_slices
 from services.coordinator.inspect.queue_facts import capacity_of, queue_facts, queue_names, queue_of, simulated, tree_of
 from services.coordinator.inspect.queues import QueueFacts, QueueShown, QueueWhole, shown, whole
 from services.coordinator.inspect.simulation import Simulated, SimulatedJob, requests_of
-from shared.model.pod_group import MAX_MEMBERS
+from shared.model.units.pod_group import MAX_MEMBERS
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import PageQuery, key_token, token_key
 from shared.runtime.http.refusals import RequestRefused

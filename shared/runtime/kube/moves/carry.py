@@ -18,12 +18,12 @@ from uuid import uuid4
 import msgspec
 
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected
-from shared.kube.convert import owner_of
 from shared.kube.objects import KubePod
+from shared.kube.pods.convert import owner_of
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
 from shared.kube.resources import PODS, DeletedObject, Resource, Upserted
-from shared.kube.standing_pods import SourcedPod
-from shared.model.reservation import RESERVATION_ANNOTATION
+from shared.model.units.reservation import RESERVATION_ANNOTATION
 from shared.ports import Clock, KubeApi
 from shared.rebalance.carrying import (
     Carrying,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from shared.errors import KubeError, ObjectError
-from shared.kube.convert import pod_from_api
-from shared.kube.node_metrics import NodeMetric
+from shared.kube.nodes.node_metrics import NodeMetric
+from shared.kube.pods.convert import pod_from_api
+from shared.kube.pods.standing_pods import STANDING_PODS, SourcedPod
 from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.scheduling_kinds import RESERVATION_KIND
-from shared.kube.standing_pods import STANDING_PODS, SourcedPod
 from shared.model.pod import Pod
 from shared.ports import KubeApi
 from shared.rebalance.planner import ClusterSituation

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from shared.model.queue import ReclaimUpTo
+from shared.model.units.queue import ReclaimUpTo
 from shared.scheduling.queues.nodes import Blocked, Contender, QueueLine, QueueNode, WaitingUnit, lines_of
 from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.queues.reclaim.victims import WEIGHED, Item, Stack, Stock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.audit.evictions import TOGETHER_S
+from lab.audit.judges.evictions import TOGETHER_S
 from tests.unit.lab.audit.group_history import ROOM, GroupHistory
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lab.audit.gangs import BINDING_S
-from lab.audit.groups import TIMEOUT_S
+from lab.audit.judges.gangs import BINDING_S
+from lab.audit.judges.groups import TIMEOUT_S
 from tests.unit.lab.audit.group_history import ROOM, GroupHistory
 
 LATE_S = BINDING_S + 1

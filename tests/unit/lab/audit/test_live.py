@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.audit.gangs import BINDING_S
+from lab.audit.judges.gangs import BINDING_S
 from tests.scenarios.group_watch import GroupWatch
 from tests.unit.lab.audit.group_history import GroupHistory
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.audit.gangs import BINDING_S
+from lab.audit.judges.gangs import BINDING_S
 from lab.audit.ledger import ELIGIBILITY_GRACE_S
 from tests.unit.lab.audit.audit_history import History
 

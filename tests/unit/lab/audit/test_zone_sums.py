@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lab.audit.zone_sums import ZoneSums
-from shared.kube.node_topology import needs_of
+from shared.kube.nodes.node_topology import needs_of
 from shared.kube.objects import PodSpec
 from shared.model.node_topology import TopologyPolicy, TopologyScope
 from tests.unit.lab.audit.audit_history import History

@@ -8,8 +8,8 @@ from lab.autoscaling.budget import LEAST, rounds_of
 from lab.autoscaling.fitting import captured, fitted
 from lab.worlds.services.topology import parse_topology
 from shared.errors import ConfigError
-from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.objects import ObjectMeta
+from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api
 
 GRAPH = """
 nodes: [{name: n, cpu: 8, memory: 32Gi}]

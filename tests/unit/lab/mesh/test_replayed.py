@@ -18,8 +18,8 @@ from lab.mesh.world import Agents, MeshWorld
 from services.cli.snapshot.reading import document
 from shared.errors import ConfigError
 from shared.kube import pseudonyms
-from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.objects import KubeNode, KubePod
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
 from shared.policy.weights import shipped_bytes

@@ -47,9 +47,9 @@ from services.autoscaler.core.state import ScalerCoreSettings
 from shared.autoscaling.hpa.model import ContainerFacts, PodFacts, PodUsage
 from shared.autoscaling.observation import Decision, Policy, ScalingObservation
 from shared.errors import ConfigError
-from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.objects import ObjectMeta
-from shared.model.autoscaler import Autoscaler
+from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api
+from shared.model.controllers.autoscaler import Autoscaler
 from shared.turns import Stop, Tick
 from shared.wire.records import AutoscaleRecord
 

@@ -8,7 +8,7 @@ import pytest
 
 from services.autoscaler.core.events import ScaledPodSeen
 from shared.autoscaling.safety.readings import SignalReading
-from shared.model.autoscaler import ScalingSignal
+from shared.model.controllers.autoscaler import ScalingSignal
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
 

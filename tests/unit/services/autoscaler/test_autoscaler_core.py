@@ -8,7 +8,7 @@ import pytest
 from services.autoscaler.core.events import HpaFact, HpaSeen, ScaledPodSeen, ScalerSeen
 from services.autoscaler.core.instructions import CommitRecord, ReadRound, Write
 from shared.autoscaling.safety.readings import SignalReading
-from shared.model.autoscaler import ScalingSignal, TargetRef
+from shared.model.controllers.autoscaler import ScalingSignal, TargetRef
 from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of
 
@@ -390,7 +390,7 @@ def test_two_objects_on_one_deployment_write_neither(world: World):
 def test_trouble_keeps_a_service_from_falling(world: World, trouble: dict[str, object], why: str):
     from services.autoscaler.core.events import BudgetSeen
     from shared.model.cluster_objects import DisruptionBudget
-    from shared.model.labels import selector_of_labels
+    from shared.model.terms.labels import selector_of_labels
 
     world.approve()
     world.policy.wanted = {"front": 1}

@@ -11,7 +11,7 @@ import pytest
 from services.autoscaler.core.events import HpaFact, HpaSeen, ScalerGone, ScalerSeen
 from services.autoscaler.core.instructions import Announce
 from shared.autoscaling.safety.foreign import GRACE_S, LOOP_S
-from shared.model.autoscaler import TargetRef
+from shared.model.controllers.autoscaler import TargetRef
 from tests.unit.services.autoscaler.scaler_world import KEY, World, scaler_of, spec_of
 
 GRACE_ROUNDS = int(GRACE_S / 10) + 1

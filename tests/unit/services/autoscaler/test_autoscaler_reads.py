@@ -17,10 +17,10 @@ from services.autoscaler.io.follow import sources
 from services.autoscaler.io.reads import Reads, ServedKinds
 from shared.adapters.prometheus import PrometheusClient
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
-from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.resources import NODES, PODS, Resource
-from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS
-from shared.model.autoscaler import ScalingSignal
+from shared.kube.scaling.autoscaling import AUTOSCALERS
+from shared.kube.scaling.scaled_objects import BUDGETS, HPAS, OWNED_SETS
+from shared.model.controllers.autoscaler import ScalingSignal
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
 from tests.fake_prometheus import FakePrometheus

@@ -22,7 +22,7 @@ from services.autoscaler.core.events import (
 from services.autoscaler.core.instructions import CommitRecord, Instruction, Write
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.readings import SignalReading
-from shared.model.autoscaler import ScalingSignal, TargetRef
+from shared.model.controllers.autoscaler import ScalingSignal, TargetRef
 from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
 from shared.model.resources import Resources, is_extended
 from shared.wire.messages import PlacementResult

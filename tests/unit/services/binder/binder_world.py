@@ -36,7 +36,7 @@ from services.binder.core.state import BinderCoreSettings
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.kube.resources import DeletedObject, Upserted
 from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS, RESERVATION_KIND
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted

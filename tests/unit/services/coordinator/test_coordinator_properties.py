@@ -25,7 +25,7 @@ from services.coordinator.cycle.requeueing import Requeuer
 from shared.model.cluster_events import NodeDeleted, NodeUpserted, PodUpserted
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.room.counted import Counted
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 

@@ -25,9 +25,8 @@ from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
 from shared.jobs.policies.elastic import Elastic
 from shared.jobs.registry import make
-from shared.kube.training_pods import TrainingPodRules
-from shared.model.queue import QUEUE_LABEL
-from shared.model.training_job import (
+from shared.kube.training.training_pods import TrainingPodRules
+from shared.model.controllers.training_job import (
     ATTEMPT_LABEL,
     BOUNDS_ANNOTATION,
     ENDED,
@@ -44,6 +43,7 @@ from shared.model.training_job import (
     TrainingJob,
     WorkerPod,
 )
+from shared.model.units.queue import QUEUE_LABEL
 
 KINDS = ("jobs", "pods")
 EPOCH = 1_795_000_000.0

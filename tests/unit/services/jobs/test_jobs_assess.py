@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
-from shared.model.training_job import JobPhase, PodState
+from shared.model.controllers.training_job import JobPhase, PodState
 from tests.unit.services.jobs.jobs_world import EPOCH, conditions, running
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core.observing import observe
 from shared.jobs.reports import Said
-from shared.kube.training_jobs import TrainingJobObject, job_from_api
+from shared.kube.training.training_jobs import TrainingJobObject, job_from_api
 from tests.unit.services.jobs.jobs_world import TEMPLATE, World, running
 
 

@@ -11,7 +11,7 @@ from services.jobs.policies import policy_named
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import JobAllocation, JobsObservation
 from shared.jobs.registry import POLICIES
-from shared.model.training_job import JobPhase, PodState, WorkerPod
+from shared.model.controllers.training_job import JobPhase, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job, running
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core import members
 from services.jobs.core.following import TABLE, Goes
-from shared.kube.worker_pods import LOST_S
-from shared.model.training_job import JobPhase, PodState, WorkerPod
+from shared.kube.training.worker_pods import LOST_S
+from shared.model.controllers.training_job import JobPhase, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions, running
 
 QUICK = replace(SETTINGS, start_timeout_s=60.0, decide_every_s=5.0)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bench.in_process.meters import OpcodeMeter
 from services.jobs.core import events as ev
-from shared.model.training_job import PodState
+from shared.model.controllers.training_job import PodState
 from tests.unit.services.jobs.jobs_world import SETTINGS, World, a_job, running
 
 

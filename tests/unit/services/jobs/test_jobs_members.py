@@ -9,7 +9,7 @@ from services.jobs.core import events as ev
 from services.jobs.core.instructions import CreateObject
 from services.jobs.core.members import GROUP, SERVICE
 from shared.jobs.observation import JobAllocation, JobsObservation
-from shared.model.training_job import WORKER, JobPhase, MadeObject, PodState, WorkerPod
+from shared.model.controllers.training_job import WORKER, JobPhase, MadeObject, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions, running
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

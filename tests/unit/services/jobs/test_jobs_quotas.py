@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from services.jobs.core import core
 from services.jobs.core import events as ev
-from shared.model.queue import Queue, UnitOrder
+from shared.model.controllers.training_job import GpuNode, JobPhase, MadeObject, PodState, WorkerPod
 from shared.model.resources import GPU_MILLI
-from shared.model.training_job import GpuNode, JobPhase, MadeObject, PodState, WorkerPod
+from shared.model.units.queue import Queue, UnitOrder
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
 OFTEN = replace(SETTINGS, decide_every_s=5.0)

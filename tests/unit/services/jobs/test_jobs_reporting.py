@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.jobs.core import events as ev
 from shared.jobs.reports import Said
-from shared.model.training_job import JobPhase
+from shared.model.controllers.training_job import JobPhase
 from tests.unit.services.jobs.jobs_world import World, conditions, running
 
 

@@ -19,7 +19,7 @@ from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import JobAllocation, JobsObservation
 from shared.jobs.online.learned import Way
 from shared.jobs.policies.elastic import Elastic
-from shared.model.training_job import JobPhase
+from shared.model.controllers.training_job import JobPhase
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
 
 

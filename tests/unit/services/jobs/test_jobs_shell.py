@@ -17,8 +17,8 @@ from shared.decide.rollout import Rollout
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, StoreUnknown
 from shared.jobs.domain import JOBS
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS_V1ALPHA2
-from shared.kube.worker_pods import JOB_PODS
-from shared.model.training_job import JobStatus
+from shared.kube.training.worker_pods import JOB_PODS
+from shared.model.controllers.training_job import JobStatus
 from shared.ports import Put
 from shared.runtime.records.rollouts import read_rollout
 from shared.wire.keys import Keys

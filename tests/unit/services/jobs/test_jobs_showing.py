@@ -10,7 +10,7 @@ from services.jobs.core.showing import board
 from services.jobs.core.timeline import KEPT_S, MOST_SPANS, JobsTimeline
 from shared.jobs.board import Board
 from shared.jobs.reports import Said
-from shared.model.training_job import PodState, WorkerPod
+from shared.model.controllers.training_job import PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, running
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core import observing
 from services.jobs.core.unplaced import REFUSED_S
-from shared.model.training_job import JobPhase, MadeObject, WorkerPod
+from shared.model.controllers.training_job import JobPhase, MadeObject, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
 NO_CLASS = 'Pod b-worker-0: pods "b-worker-0" is forbidden: no PriorityClass with name nosuch was found'

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from services.jobs.core import assess
 from services.jobs.core import events as ev
-from shared.model.queue import Queue
-from shared.model.training_job import JobPhase
+from shared.model.controllers.training_job import JobPhase
+from shared.model.units.queue import Queue
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
 QUICK = replace(SETTINGS, start_timeout_s=60.0, decide_every_s=5.0)

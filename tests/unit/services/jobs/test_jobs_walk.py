@@ -13,7 +13,7 @@ from services.jobs.core import events as ev
 from services.jobs.core import members
 from shared.errors import InvalidState
 from shared.jobs.reports import Said
-from shared.model.training_job import ENDED, JobPhase, PodState
+from shared.model.controllers.training_job import ENDED, JobPhase, PodState
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job
 
 STEPS = 250

@@ -24,7 +24,7 @@ from shared.autoscaling.safety.foreign import (
 )
 from shared.autoscaling.safety.readings import SignalReading, checked, problem_of
 from shared.decide.canary import first_of, in_window
-from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, ScalingSignal
+from shared.model.controllers.autoscaler import Autoscaler, ForeignWriter, Go, ScalingSignal
 from shared.policy.weights import Card, WeightsFile
 
 WALL = 1_800_000_000.0

@@ -15,7 +15,7 @@ from shared.autoscaling.observation import Bounds, ServiceObservation
 from shared.autoscaling.safety.chain import SAFEGUARDS, judge
 from shared.autoscaling.safety.check import violations
 from shared.autoscaling.safety.scene import FreeNode, ReplicaChange, SafetyScene, ServiceCase
-from shared.model.autoscaler import ScalerLimits
+from shared.model.controllers.autoscaler import ScalerLimits
 
 NOW = 1000.0
 FAST = ScalerLimits(up_pods=100, down_pods=100)

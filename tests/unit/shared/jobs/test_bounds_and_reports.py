@@ -11,7 +11,7 @@ from shared.jobs.bounds import allow
 from shared.jobs.observation import JobAllocation, JobObservation, JobsObservation, NodeObservation
 from shared.jobs.reports import ReportRefused, Said, accept, lost_steps, read_report
 from shared.jobs.tokens import is_token, report_token
-from shared.model.training_job import JobReport
+from shared.model.controllers.training_job import JobReport
 
 
 def job(name: str = "a", **more: Any) -> JobObservation:

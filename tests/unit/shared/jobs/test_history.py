@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.errors import ConfigError
 from shared.jobs.history import HistoryRecorder, line_of, parse_history
-from shared.model.training_job import GpuNode, JobPhase, JobReport, JobStatus, TrainingJob
+from shared.model.controllers.training_job import GpuNode, JobPhase, JobReport, JobStatus, TrainingJob
 
 
 def job(name, target=0, **changes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.jobs.bounds import Allowed
 from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 from shared.jobs.quotas import QuotaClaim, Quotas, dealt
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 
 GPU = "nvidia.com/gpu"
 COUNT = 50

@@ -10,15 +10,15 @@ import yaml
 
 from shared.autoscaling.approval import digest_of
 from shared.errors import KubeUnknown
-from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api, loop_in
 from shared.kube.objects import ObjectMeta
-from shared.kube.scaled_objects import (
+from shared.kube.scaling.autoscaling import AutoscalerObject, autoscaler_from_api, loop_in
+from shared.kube.scaling.scaled_objects import (
     ManagedFields,
     ScaledMeta,
     decode_metric_values,
     last_writer,
 )
-from shared.model.autoscaler import Autoscaler, ForeignWriter, ScalerMode, ScalingSignal, SourceKind
+from shared.model.controllers.autoscaler import Autoscaler, ForeignWriter, ScalerMode, ScalingSignal, SourceKind
 from tests.manifests.rendering import ROOT
 from twin.custom.schema import default, validate
 

@@ -11,9 +11,9 @@ import pytest
 
 from shared.kube import objects as api
 from shared.kube.contents import node_content, pod_content
-from shared.kube.convert import node_from_api, pod_class_of, pod_from_api
-from shared.kube.convert_asks import extended_asks
-from shared.kube.convert_relations import images_of, node_images
+from shared.kube.pods.convert import node_from_api, pod_class_of, pod_from_api
+from shared.kube.pods.convert_asks import extended_asks
+from shared.kube.pods.convert_relations import images_of, node_images
 from tests.builders import make_node, make_pod
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.kube.convert_requests import effective_requests
+from shared.kube.pods.convert_requests import effective_requests
 from tests.builders import make_node, make_pod
 
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from shared.errors import ObjectError
-from shared.kube import convert_devices as convert
 from shared.kube import device_objects as raw
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterObjects
-from shared.kube.convert_asks import device_pod_from_api
+from shared.kube.pods import convert_devices as convert
+from shared.kube.pods.convert_asks import device_pod_from_api
 from shared.model.devices import NANO, ClaimRef, nanos_of, quantity_text
 from shared.scheduling.devices.load import load_inventory
 

@@ -18,11 +18,11 @@ from shared.kube.cluster_objects import (
     volume_from_api,
     workload_from_api,
 )
-from shared.kube.convert import pod_from_api
-from shared.kube.convert_relations import normalised_image, relations_of, selector_from_api
+from shared.kube.pods.convert import pod_from_api
+from shared.kube.pods.convert_relations import normalised_image, relations_of, selector_from_api
 from shared.model.constraints import Requirement
-from shared.model.labels import LabelSelector, selector_of_labels
-from shared.model.relations import AffinityTerm, ClaimUse, SpreadConstraint, WeightedTerm
+from shared.model.terms.labels import LabelSelector, selector_of_labels
+from shared.model.terms.relations import AffinityTerm, ClaimUse, SpreadConstraint, WeightedTerm
 from tests.builders import make_pod
 
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}

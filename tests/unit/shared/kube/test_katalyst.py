@@ -10,14 +10,14 @@ import pytest
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import pod_from_api
-from shared.kube.katalyst import (
+from shared.kube.nodes.katalyst import (
     ENHANCEMENT_ANNOTATION,
     MAIN_ANNOTATION,
     QOS_ANNOTATION,
     CustomNodeResource,
     topology_of_katalyst,
 )
+from shared.kube.pods.convert import pod_from_api
 from shared.model.node_topology import Dedicated, TopologyPolicy, TopologySource
 
 Json = dict[str, Any]

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from shared.errors import ObjectError
-from shared.kube.convert import pod_from_api
-from shared.kube.latency_targets import LatencyTarget, LatencyTargetObject, latency_target_from_api
+from shared.kube.nodes.latency_targets import LatencyTarget, LatencyTargetObject, latency_target_from_api
 from shared.kube.objects import KubePod
+from shared.kube.pods.convert import pod_from_api
 
 
 def target(**spec: Any) -> LatencyTarget:

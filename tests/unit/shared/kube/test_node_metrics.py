@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shared.errors import KubeUnknown
-from shared.kube.node_metrics import NodeMetric, decode_node_metrics
+from shared.kube.nodes.node_metrics import NodeMetric, decode_node_metrics
 
 GOOD = {
     "metadata": {"name": "worker-1", "creationTimestamp": "2026-01-01T00:00:20Z"},

@@ -9,8 +9,8 @@ import pytest
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import pod_from_api
-from shared.kube.node_topology import NodeResourceTopology, needs_of, topology_from_api
+from shared.kube.nodes.node_topology import NodeResourceTopology, needs_of, topology_from_api
+from shared.kube.pods.convert import pod_from_api
 from shared.model.constraints import PodClass
 from shared.model.node_topology import TopologyPolicy, TopologyScope
 from shared.scheduling.cycle.feasibility import static_half

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.kube.offline_terms import MOST_S
+from shared.kube.pods.offline_terms import MOST_S
 from shared.model.offline import GIVE_WAY, OfflineTerms
 from tests.builders import make_pod
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from shared.kube import objects as api
-from shared.kube.convert import pod_from_api
 from shared.kube.pod_groups import (
     COMPLETION_INDEX,
     GROUP_LABEL,
@@ -20,8 +19,9 @@ from shared.kube.pod_groups import (
     native_group,
     plugins_group,
 )
+from shared.kube.pods.convert import pod_from_api
 from shared.model.devices import ClaimRef
-from shared.model.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, WhenGangBreaks
+from shared.model.units.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, WhenGangBreaks
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 META = {"name": "g", "namespace": "d", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeUnknown
-from shared.kube.pod_metrics import PodMetric, decode_pod_metrics
+from shared.kube.nodes.pod_metrics import PodMetric, decode_pod_metrics
 
 
 def entry(*usages: dict[str, str], **fields: Any) -> dict[str, Any]:

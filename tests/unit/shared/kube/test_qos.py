@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.kube.qos import VOCABULARIES
+from shared.kube.pods.qos import VOCABULARIES
 from shared.model.qos import Qos
 from tests.builders import make_pod
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from shared.kube.queues import QueueObject, queue_from_api, status_body
-from shared.model.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
+from shared.model.units.queue import Queue, QueueCondition, QueueStatus, QueueStrategy, ReclaimUpTo, UnitOrder
 from tests.unit.twin.twin_scene import Scene
 from twin.custom.controller import CustomResources
 from twin.registry.status import ApiError

@@ -9,7 +9,7 @@ import pytest
 
 from shared.kube.reservations import ReservationObject, reserve_pod_from_api
 from shared.model.pod import Pod
-from shared.model.reservation import ReservationOwner, ReservationPhase, reservation_of
+from shared.model.units.reservation import ReservationOwner, ReservationPhase, reservation_of
 
 CREATED = "2026-11-29T05:00:00Z"
 MADE: dict[str, Any] = {"resources": {"cpu": 2, "memory": "4Gi"}, "owners": [{"pod": "web-0"}]}

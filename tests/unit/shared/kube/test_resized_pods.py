@@ -15,8 +15,8 @@ import pytest
 from lab.audit.rules import pod_facts
 from shared.kube import objects as api
 from shared.kube.contents import pod_content
-from shared.kube.convert import pod_from_api
-from shared.kube.convert_requests import effective_requests, score_requests
+from shared.kube.pods.convert import pod_from_api
+from shared.kube.pods.convert_requests import effective_requests, score_requests
 from tests.builders import make_pod
 
 Json = dict[str, Any]

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2, NativePodGroup, native_group
-from shared.kube.training_jobs import TrainingJobObject, job_from_api
-from shared.kube.training_pods import TrainingPodRules, group_body, pod_body, service_body
-from shared.kube.training_status import status_patch
-from shared.model.training_job import JobCondition, JobPhase, JobReport, JobStatus, TrainingJob
+from shared.kube.training.training_jobs import TrainingJobObject, job_from_api
+from shared.kube.training.training_pods import TrainingPodRules, group_body, pod_body, service_body
+from shared.kube.training.training_status import status_patch
+from shared.model.controllers.training_job import JobCondition, JobPhase, JobReport, JobStatus, TrainingJob
 from tests.unit.twin.twin_scene import Scene
 from twin.custom.controller import CustomResources
 from twin.registry.status import ApiError

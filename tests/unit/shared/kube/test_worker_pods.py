@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.kube.pod_groups import PODGROUPS
-from shared.kube.training_pods import TrainingPodRules, pod_body
-from shared.kube.worker_pods import LOST_S, WorkerPodObject, as_of, refused, worker_pod
-from shared.model.training_job import PodState, TrainingJob, WorkerPod
+from shared.kube.training.training_pods import TrainingPodRules, pod_body
+from shared.kube.training.worker_pods import LOST_S, WorkerPodObject, as_of, refused, worker_pod
+from shared.model.controllers.training_job import PodState, TrainingJob, WorkerPod
 
 JOB = TrainingJob(
     namespace="default", name="a", uid="job", resource_version="1", minimum=2, maximum=4,
@@ -252,7 +252,7 @@ def test_a_pod_is_whose_it_says_and_knows_what_it_was_made_of():
 
 
 def test_what_a_pod_was_made_of_is_told_by_what_would_set_workers_apart():
-    from shared.kube.training_pods import made_of
+    from shared.kube.training.training_pods import made_of
 
     same = [{"minimum": 1}, {"maximum": 9}, {"requested": 3}, {"priority": 5}, {"backoff_limit": 0}, {"paused": True}]
     other: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.rebalance.history import MoveHistory
 from shared.rebalance.protections import CoveringBudgets, Protections, protected
 from shared.rebalance.residents import resident_from_api

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName, MovePlan
 from shared.rebalance.planner import ClusterSituation, PlanRequest, plan

@@ -17,7 +17,7 @@ from shared.scheduling.preemption.preemption import select_victims
 from shared.scheduling.preemption.resolvable import openable, resolvable_rows
 from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.removable import MAX_LEVELS
+from shared.scheduling.state.room.removable import MAX_LEVELS
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.shared.scheduling.random_clusters import some_cluster
 from tests.unit.shared.scheduling.test_rules_against_naive import asked, state_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from shared.model.pod import Pod
-from shared.model.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, group_key
+from shared.model.units.pod_group import MAX_MEMBERS, GroupSource, GroupTopology, PodGroup, group_key
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW
 from shared.scheduling.places import ClusterEvent
 from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupStanding, PodGroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shared.model.pod_group import GroupSource, PodGroup
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW, reason_of
 from shared.scheduling.reasons import REASONS, means, of_limit, page, remedy
 

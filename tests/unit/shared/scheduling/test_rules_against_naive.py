@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.pod import Pod
 from shared.scheduling.filters import interpod_affinity, topology_spread
 from shared.scheduling.framework import Code

@@ -23,7 +23,8 @@ from lab.worlds.services.topology import default_topology
 from shared.autoscaling.networks import karma
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import NAME, KarmaPolicy
-from shared.autoscaling.roles.organisation import NOBODY, organisation_of
+from shared.autoscaling.roles.organisation import NOBODY
+from shared.autoscaling.roles.reading import organisation_of
 from shared.errors import ConfigError
 from shared.policy.weights import WeightsFile, shipped_beside
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lab.cli.twin.capture import AddressedNode, TimedPod, captured_node, captured_pod
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.features import RESTART_ALL
 from tests.builders import make_node, make_pod
 

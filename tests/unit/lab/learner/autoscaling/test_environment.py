@@ -10,7 +10,7 @@ from lab.autoscaling.episode import Setup
 from lab.learner.autoscaling.environment import ATTACKER, ServiceGraphEnv
 from lab.worlds.services.topology import default_topology, parse_topology
 from shared.autoscaling.networks.features import CLIP, HOLD, STEPS
-from shared.autoscaling.roles.organisation import karma_roles
+from shared.autoscaling.roles.reading import karma_roles
 from shared.errors import ConfigError
 
 SHORT = Setup(default_topology(), "mixed", 1.0, seconds=300)

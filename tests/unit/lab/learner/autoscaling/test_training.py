@@ -24,7 +24,7 @@ from lab.worlds.services.topology import default_topology, parse_topology
 from shared.autoscaling.networks.agents import KarmaAgents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAME, SINGLE, KarmaPolicy, SinglePolicy
-from shared.autoscaling.roles.organisation import karma_roles, organisation_from
+from shared.autoscaling.roles.reading import karma_roles, organisation_from
 from shared.errors import ConfigError
 from shared.policy.weights import Card, WeightsFile, decode, encode
 

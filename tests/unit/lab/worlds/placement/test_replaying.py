@@ -9,7 +9,7 @@ import pytest
 
 from lab.worlds.placement.replaying import group_of, jobs_of, replay
 from lab.worlds.placement.table_run import PolicyChooser, TablePod, TableRun, repeat_history
-from shared.kube.convert import node_from_api
+from shared.kube.pods.convert import node_from_api
 from shared.model.constraints import PodClass
 from shared.policy.registry import make_policy
 from tests.builders import make_node

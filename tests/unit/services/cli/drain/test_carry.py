@@ -15,9 +15,9 @@ from services.cli.drain.evicting import give_back_old
 from services.cli.drain.rooms import REQUIRED, RoomJudge, room_spec
 from shared.errors import KubeRejected
 from shared.kube.objects import ObjectMeta
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
 from shared.kube.resources import PODS, ObjectList, Upserted
-from shared.kube.standing_pods import SourcedPod
 from shared.rebalance.draining.draining import Draining, OwnerWants
 from shared.rebalance.draining.leavers import DrainFlags, Leaver, departures
 from shared.rebalance.trial import ClusterTrial

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from services.cli.jobs import command
 from shared.errors import KubeRejected
-from shared.kube.training_jobs import TrainingJobObject
+from shared.kube.training.training_jobs import TrainingJobObject
 
 
 class Api:

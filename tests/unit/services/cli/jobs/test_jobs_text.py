@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
-from shared.kube.training_jobs import TrainingJobObject
+from shared.kube.training.training_jobs import TrainingJobObject
 
 TEMPLATE = {"spec": {"containers": [{"name": "t", "image": "t"}]}}
 READY = {"type": "Ready", "status": "False", "reason": "Waiting", "message": "it needs 2 workers of 1 GPUs"}

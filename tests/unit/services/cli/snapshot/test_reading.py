@@ -16,7 +16,7 @@ from services.cli.snapshot.cluster import SnapshotCluster
 from services.cli.snapshot.reading import document, read_objects
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.cluster_objects import ObjectQuestion
-from shared.kube.node_topology import NodeResourceTopology, topology_from_api
+from shared.kube.nodes.node_topology import NodeResourceTopology, topology_from_api
 from shared.kube.pseudonyms import Pseudonyms
 from shared.kube.reservations import reserve_pod_from_api
 from shared.kube.resources import ObjectList, Resource

@@ -14,7 +14,7 @@ from services.coordinator.groups import failures
 from services.coordinator.inspect.explain import explain
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.groups.placing import Attempt, Exploring
 from shared.scheduling.shards import Shards
 from shared.turns import Stop

@@ -17,8 +17,8 @@ from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.cluster_events import ObjectChanged, PodUpserted
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 from shared.scheduling.places import Place
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import recount

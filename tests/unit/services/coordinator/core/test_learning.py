@@ -20,7 +20,7 @@ from services.coordinator.core.instructions import EmitEvent, Instruction, Patch
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.gates import why_untried
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups

@@ -16,7 +16,7 @@ from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.agent.core import AgentCore
 from shared.model.constraints import NO_NORMS
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer
 from tests.builders import make_node, make_pod

@@ -10,8 +10,8 @@ import pytest
 from services.coordinator.core.state import CoordinatorState, CoreSettings
 from services.coordinator.cycle import constraints
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
+from shared.model.terms.labels import selector_of_labels
 from shared.scheduling.cycle.constraints import Guidance, guidance_for
 from shared.scheduling.state.object_changes import drop_object, put_object
 from tests.builders import make_node

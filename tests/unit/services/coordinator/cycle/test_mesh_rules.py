@@ -15,11 +15,11 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.assign import GuidedSeats
 from services.coordinator.cycle.constraints import Constraints
 from shared.kube.cluster_objects import ClusterDump
-from shared.kube.convert import node_from_api
-from shared.kube.convert_relations import node_images
+from shared.kube.pods.convert import node_from_api
+from shared.kube.pods.convert_relations import node_images
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.unit import Unit
+from shared.model.units.unit import Unit
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.releases import Release
 from tests.builders import PodBuilder, make_node, make_pod
@@ -186,7 +186,7 @@ def test_a_claim_that_does_not_exist_parks_the_pod_and_its_coming_wakes_it() -> 
 
 def test_pods_of_a_service_prefer_other_nodes_by_default() -> None:
     from shared.model.cluster_objects import Workload
-    from shared.model.labels import selector_of_labels
+    from shared.model.terms.labels import selector_of_labels
 
     scene = zoned(6)
     service = Workload("v1", "Service", "default", "web", selector_of_labels({"app": "web"}))
@@ -231,7 +231,7 @@ def mesh_choice(case: dict[str, Any]) -> str | None:
 
 
 def _standing(dump: ClusterDump) -> list[Pod]:
-    from shared.kube.convert import pod_from_api
+    from shared.kube.pods.convert import pod_from_api
 
     pods = []
     for raw in dump.pods or ():

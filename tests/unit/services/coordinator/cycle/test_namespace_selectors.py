@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
-from shared.model.labels import LabelSelector
 from shared.model.pod import Pod
-from shared.model.relations import AffinityTerm
+from shared.model.terms.labels import LabelSelector
+from shared.model.terms.relations import AffinityTerm
 from shared.scheduling.matching.pod_terms import own_matcher
 from shared.scheduling.places import Place
 from shared.scheduling.state.namespaces import Namespaces

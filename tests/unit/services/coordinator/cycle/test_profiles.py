@@ -14,9 +14,9 @@ from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
 from shared.model.scheduling_profile import SchedulingProfile
+from shared.model.terms.labels import selector_of_labels
 from shared.runtime.process.profiles_file import parse_profiles
 from shared.scheduling.cycle.conflicts import fits, within
 from shared.scheduling.cycle.feasibility import FeasibilityCache

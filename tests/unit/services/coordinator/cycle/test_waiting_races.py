@@ -8,7 +8,7 @@ from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import Place
 from shared.turns import Tick

@@ -12,9 +12,9 @@ from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition, TellPodGroup
 from services.coordinator.groups.failures import Examination, GroupOutlook
 from shared.model.cluster_events import ObjectChanged
-from shared.model.labels import selector_of_labels
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks, group_key
-from shared.model.relations import Relations, SpreadConstraint
+from shared.model.terms.labels import selector_of_labels
+from shared.model.terms.relations import Relations, SpreadConstraint
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks, group_key
 from shared.scheduling.groups.quorum import MIXED, TOO_FEW
 from shared.scheduling.pod_groups import ON_THEIR_WAY, GroupStanding, PodGroups
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition, SendOffer
 from services.coordinator.core.state import CoreSettings
-from shared.model.pod_group import GroupTopology
+from shared.model.units.pod_group import GroupTopology
 from shared.scheduling.groups.quorum import TOO_FEW
 from shared.turns import Tick
 from tests.builders import make_node, make_pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from tests.builders import make_pod
 from tests.unit.services.coordinator.groups.test_gangs import KEY, place_of, tell_group

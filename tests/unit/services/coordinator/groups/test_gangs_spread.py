@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

@@ -6,8 +6,8 @@ from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import WhenGangBreaks
-from shared.model.queue import Queue
+from shared.model.units.pod_group import WhenGangBreaks
+from shared.model.units.queue import Queue
 from shared.scheduling.places import Place
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, WhenGangBreaks
+from shared.model.units.pod_group import GroupSource, PodGroup, WhenGangBreaks
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, change_group, gang, place, scene_with, told

@@ -8,7 +8,7 @@ from services.coordinator.core.events import PlanAnswered
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import KEY, add_members, place_of, scene_with, tell_group

@@ -18,8 +18,8 @@ from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 from shared.ports import Put
 from shared.runtime.http import admin
 from shared.runtime.http.limits import Lag, LoopLag

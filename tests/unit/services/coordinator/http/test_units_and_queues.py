@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.model.pod_group import GroupSource, group_key
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.pod_group import GroupSource, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from tests.builders import make_pod
 from tests.unit.services.coordinator.http.api_world import GROUP, ApiWorld, api_world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
 from services.coordinator.inspect.pending import painted
-from shared.model.queue import Queue, UnitOrder
+from shared.model.units.queue import Queue, UnitOrder
 from shared.scheduling.parts import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group

@@ -20,8 +20,8 @@ from services.coordinator.inspect.queues import whole as queue_whole
 from services.coordinator.inspect.simulation import SimulatedJob
 from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whole, why
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue, UnitOrder
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue, UnitOrder
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from tests.builders import make_node, make_pod

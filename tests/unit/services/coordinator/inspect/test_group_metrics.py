@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 from services.coordinator.inspect import group_metrics
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.queue_facts import tree_of
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group

@@ -19,7 +19,7 @@ from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.inspect.units import why
 from shared.model.pod import Pod
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.reasons import REASONS
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod

@@ -8,7 +8,7 @@ import pytest
 
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueFacts, UnitFacts, shown, whole
 from services.coordinator.inspect.simulation import SimulatedJob, requests_of, summary_of
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 
 CAPACITY = {"cpu": 100_000, "memory": 1000, "nvidia.com/gpu": 0}
 VISION = Queue(

@@ -15,7 +15,7 @@ from services.coordinator.inspect.units import (
     whole,
     why,
 )
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup, WhenGangBreaks
 
 KEY = "podgroup:d/train"
 

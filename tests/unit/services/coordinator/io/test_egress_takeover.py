@@ -8,7 +8,7 @@ from services.coordinator.app import _opened
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.standby import core_of
 from services.coordinator.usage.desk import ReadingsDesk
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.scheduling.shards import Shards
 

@@ -24,7 +24,7 @@ from services.coordinator.io.egress_writes import (
     resolved,
 )
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.io.test_target_writes import Api
 

@@ -16,7 +16,7 @@ from services.coordinator.io import group_writes
 from services.coordinator.io.group_writes import CONTESTED_TRIES, IN_FLIGHT, GroupWrites, patch_of
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube import pod_groups as kube
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 
 WAITS = ("False", "Unschedulable", "0/3 nodes are available")
 DONE = ("True", "Scheduled", "")

@@ -12,8 +12,8 @@ from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode
 from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, operations
 from shared.errors import KubeRejected
-from shared.kube.convert import node_from_api
 from shared.kube.objects import KubeNode
+from shared.kube.pods.convert import node_from_api
 from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
 from tests.builders import NodeBuilder, make_node
 from twin.patches.json_patch import json_patch

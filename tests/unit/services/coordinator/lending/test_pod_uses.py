@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.coordinator.lending.pod_uses import STALE_S, PodUses
-from shared.kube.pod_metrics import PodMetric
+from shared.kube.nodes.pod_metrics import PodMetric
 
 WALL_S, NOW_S = 1_000_000.0, 50.0
 

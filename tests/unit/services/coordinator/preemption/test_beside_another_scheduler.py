@@ -14,7 +14,7 @@ from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S, Ho
 from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.preemption.test_preemption import full, high

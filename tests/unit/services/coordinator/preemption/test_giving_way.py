@@ -25,10 +25,10 @@ from services.coordinator.preemption.requests import STUCK_S
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import LabelSelector
 from shared.model.offline import EVICTION_LABEL, OfflineTerms
-from shared.model.pod_group import GroupSource, PodGroup
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.terms.labels import LabelSelector
+from shared.model.units.pod_group import GroupSource, PodGroup
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.share import dominant_share
 from shared.scheduling.shards import Shards
 from shared.turns import Log

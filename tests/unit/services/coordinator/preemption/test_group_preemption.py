@@ -13,9 +13,9 @@ from services.coordinator.cycle.assign import GuidedSeats
 from services.coordinator.preemption import groups as group_preemption
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue
-from shared.model.unit import Unit
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue
+from shared.model.units.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
 from shared.turns import Log, Tick
 from shared.wire.messages import EvictionReason

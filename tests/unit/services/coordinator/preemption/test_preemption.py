@@ -12,7 +12,7 @@ from services.coordinator.preemption.records import Records
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import Requirement
-from shared.model.labels import LabelSelector, selector_of_labels
+from shared.model.terms.labels import LabelSelector, selector_of_labels
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
 

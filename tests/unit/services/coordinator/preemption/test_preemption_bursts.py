@@ -7,7 +7,7 @@ import pytest
 from services.coordinator.preemption.promises import Promises
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit
 

@@ -11,7 +11,7 @@ from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.preemption.test_preemption import full, high

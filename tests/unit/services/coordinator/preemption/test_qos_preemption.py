@@ -10,7 +10,7 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup
+from shared.model.units.pod_group import GroupSource, PodGroup
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.shared.scheduling.preemption.test_giving_way import NOW, OWNER, at

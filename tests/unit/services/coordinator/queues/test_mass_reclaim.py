@@ -26,7 +26,7 @@ from services.coordinator.queues.reclaiming import EVERY_S, Reclaimer
 from services.coordinator.queues.rooms import NodeRoom
 from services.coordinator.status.reporter import FIRST_AFTER_S
 from shared.model.pod import Pod
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.reclaim.search import Work
 from shared.scheduling.queues.turns import QueueTurns
 from shared.wire.records import Paused

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import (

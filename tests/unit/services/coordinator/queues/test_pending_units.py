@@ -10,7 +10,7 @@ from msgspec import structs
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
 from services.coordinator.queues.status import pending_in
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import OwnEvent, Place
 from shared.scheduling.queue_moves import Moves
 from tests.unit.services.coordinator.queues.queue_scenes import add, change_group, cpus, gang, place, put, scene_with

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from services.coordinator.core.events import QueueHistoryRead
 from services.coordinator.core.instructions import EmitEvent, TellQueue
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup
-from shared.model.queue import QUEUE_LABEL, Queue
+from shared.model.units.pod_group import GroupSource, PodGroup
+from shared.model.units.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import Place
 from shared.wire.records import QueueHistoryRecord
 from tests.builders import make_node, make_pod

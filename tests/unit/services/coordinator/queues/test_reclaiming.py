@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.queues import finding, leaving
-from shared.model.pod_group import GroupTopology
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupTopology
+from shared.model.units.queue import Queue
 from shared.scheduling.queues.notices import Notices
 from shared.scheduling.queues.reclaim.search import Reclaim, search
 from tests.builders import make_node

@@ -13,7 +13,7 @@ from services.coordinator.core.events import Event
 from services.coordinator.core.instructions import Instruction, SendPlan
 from services.coordinator.preemption.nominations import MOST_UNKNOWN
 from services.coordinator.queues import finding, leaving
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 from shared.scheduling.queues.reclaim import victims
 from shared.scheduling.queues.reclaim.victims import Stock
 from shared.turns import Tick

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.coordinator.core.instructions import PatchCondition, TellQueue
 from services.coordinator.queues.status import QueueReporter
 from shared.model.cluster_events import ObjectChanged
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 from tests.builders import make_node
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus, gang, put, scene_with
 from tests.unit.services.coordinator.scene import Scene

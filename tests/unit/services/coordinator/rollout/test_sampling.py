@@ -13,9 +13,9 @@ from services.coordinator.rollout.sampling import MOST_MEMBERS
 from services.coordinator.rollout.view import Sampled
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import Workload
-from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.terms.labels import selector_of_labels
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, SETTINGS, Rolled
 

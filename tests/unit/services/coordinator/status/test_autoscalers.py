@@ -19,8 +19,8 @@ from shared.model.cluster_objects import PersistentVolume, VolumeClaim
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.devices import AllocatedDevice, Allocation, ClaimRef, DeviceClass, DevicePod
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 from shared.scheduling.preemption.delays import parse_delays
 from tests.autoscalers import cluster_autoscaler_acts, condition, karpenter_acts
 from tests.builders import PodBuilder, make_node, make_pod

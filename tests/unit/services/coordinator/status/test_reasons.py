@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from shared.model.cluster_events import ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
-from shared.model.queue import Queue
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.queue import Queue
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus
 from tests.unit.services.coordinator.queues.queue_scenes import scene_with as queues_with

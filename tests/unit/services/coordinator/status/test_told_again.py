@@ -9,7 +9,7 @@ from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.gang_rousing import ROUSED_AT_ONCE
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.preemption.delays import parse_delays
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

@@ -16,7 +16,7 @@ import pytest
 from services.coordinator.core.events import PointerSeen
 from services.coordinator.usage.desk import ReadingsDesk, ReadingsRefused
 from services.coordinator.usage.still import STILL_READINGS, STILL_S
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.readings import Boot, NodeReading, TargetLatency

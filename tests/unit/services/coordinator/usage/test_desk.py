@@ -24,7 +24,7 @@ from services.coordinator.usage.desk import (
 )
 from services.coordinator.usage.measured import GONE_S
 from shared.errors import WireError
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.wire.bounds import MAX_COUNT
 from shared.wire.codec import decode, encode

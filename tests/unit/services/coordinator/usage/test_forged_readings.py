@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import AgentsChanged, PointerSeen
 from services.coordinator.usage.desk import ReadingsDesk, ReadingsRefused
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.messages import VERSION, Readings

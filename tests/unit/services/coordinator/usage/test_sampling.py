@@ -11,7 +11,7 @@ from services.coordinator.core.events import NodeSample, NodesMeasured, PointerS
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.usage.sampling import follow, samples_of
 from shared.errors import KubeRejected, KubeUnknown
-from shared.kube.node_metrics import NodeMetric
+from shared.kube.nodes.node_metrics import NodeMetric
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.observation import Need
 from shared.wire.records import PolicyPointer, PolicyRef

@@ -16,7 +16,7 @@ from services.coordinator.usage.measured import GONE_S
 from shared.model.cluster_events import NodeDeleted, NodeUpserted, ObjectChanged
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.policy.registry import HEURISTICS, heeds_latency
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache

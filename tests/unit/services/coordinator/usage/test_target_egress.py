@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from services.coordinator.usage.target_egress import MOST_ADDRESSES, is_host, names_of, rules
-from shared.kube.latency_targets import LatencyTarget
+from shared.kube.nodes.latency_targets import LatencyTarget
 
 SHOP = LatencyTarget("shop", "shop.example.com", 443)
 BANK = LatencyTarget("bank", "api.money.svc", 8443)

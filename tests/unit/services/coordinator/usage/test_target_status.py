@@ -10,7 +10,7 @@ from services.coordinator.usage import target_status
 from services.coordinator.usage.latency_limits import BrokenLimit
 from services.coordinator.usage.measured import MeasuredNode
 from services.coordinator.usage.target_status import AGAIN_S, FIGURES_S, SETTLE_S, TargetStatuses
-from shared.kube.latency_targets import LatencyTargetObject, LatencyTargetSpec
+from shared.kube.nodes.latency_targets import LatencyTargetObject, LatencyTargetSpec
 from shared.kube.objects import ObjectMeta
 from shared.kube.resources import DeletedObject, Upserted
 from shared.wire.readings import MAX_TARGETS

@@ -17,7 +17,7 @@ from shared.autoscaling.hpa.model import (
     ObjectRef,
 )
 from shared.autoscaling.hpa.proposals import milli_text
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from tests.hpa_builders import FREE, QUEUE_TEN, once, pod, pods, queued, rules, scale, spec, wanted
 
 FRONT = ObjectRef("networking.k8s.io", "Ingress", "front")

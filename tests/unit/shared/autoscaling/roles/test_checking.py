@@ -10,9 +10,9 @@ from shared.autoscaling.networks.karma import KarmaPolicy, trained_roles
 from shared.autoscaling.networks.signals import ServiceSignals
 from shared.autoscaling.observation import RATES
 from shared.autoscaling.roles.checking import faults, readings_of, unmeasured
-from shared.autoscaling.roles.organisation import (
+from shared.autoscaling.roles.organisation import graph_values
+from shared.autoscaling.roles.reading import (
     SHIPPED,
-    graph_values,
     karma_roles,
     organisation_from,
     organisation_of,

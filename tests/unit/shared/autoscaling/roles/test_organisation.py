@@ -6,7 +6,8 @@ import pytest
 
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.signals import ServiceSignals
-from shared.autoscaling.roles.organisation import NOBODY, graph_values, karma_roles, organisation_of, parse_organisation
+from shared.autoscaling.roles.organisation import NOBODY, graph_values
+from shared.autoscaling.roles.reading import karma_roles, organisation_of, parse_organisation
 from shared.errors import ConfigError
 
 ROLES = """

@@ -23,7 +23,7 @@ from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.cache import ClusterCache
-from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.room.counted import Counted
 from tests.builders import make_node, make_pod
 
 MODEL = "conclave.io/gpu-model"

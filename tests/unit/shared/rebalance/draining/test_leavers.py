@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.kube.standing_pods import SourcedPod
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.rebalance.draining.leavers import DrainFlags, NodeDepartures, departures
 from tests.builders import PodBuilder, make_pod
 from tests.unit.shared.rebalance.worlds import budget, owned

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from shared.errors import KubeRejected
-from shared.model.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
+from shared.model.controllers.autoscaler import ScalingSignal, ServiceSignalSource, SourceKind
 from shared.runtime.kube.metric_reads import CUSTOM, METRICS, MetricReads
 
 AT = "2026-01-01T00:00:00Z"

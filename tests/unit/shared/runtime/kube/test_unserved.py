@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.kube.autoscaling import AUTOSCALERS
+from shared.kube.scaling.autoscaling import AUTOSCALERS
 from shared.runtime.kube import unserved
 
 

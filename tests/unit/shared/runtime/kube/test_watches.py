@@ -12,7 +12,7 @@ from shared.kube.pod_groups import COMPLETION_INDEX, Job, PluginsPodGroup, PodGr
 from shared.kube.resources import DeletedObject, Malformed, MalformedObject, Upserted
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, ObjectUnreadable, PodUpserted
-from shared.model.pod_group import GroupSource, PodGroup
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Synced
 from shared.runtime.kube.watches import object_events, pod_events

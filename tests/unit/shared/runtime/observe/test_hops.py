@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from shared.errors import ConfigError
-from shared.model.unit import cause_id
+from shared.model.units.unit import cause_id
 from shared.runtime.observe.hops import PARENTS, Hops, Tracer, open_hops, span_id, trace_id
 from shared.runtime.observe.logging import current_level, set_level
 

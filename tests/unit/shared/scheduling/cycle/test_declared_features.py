@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.features import HOST_USERS, RESTART_ALL
 from shared.model.node import Node
 from shared.scheduling.cycle.conflicts import check_placement

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.policy.heuristics import KubeDefault
 from shared.policy.ranking import Ranker
 from shared.scheduling.cycle.feasibility import FeasibilityCache

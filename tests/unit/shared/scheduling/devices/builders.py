@@ -22,9 +22,9 @@ from shared.model.devices import (
     Reach,
 )
 from shared.model.node import Node
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.state.releases import Release
 
 DRIVER = "gpu.example.com"

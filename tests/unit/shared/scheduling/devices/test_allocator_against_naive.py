@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from shared.model.devices import DeviceClaim, DeviceSlice
-from shared.scheduling.devices import allocator, wanted
+from shared.scheduling.devices.cel.selectors import Selectors
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
-from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.search import allocator, wanted
 from shared.scheduling.framework import Code
 from tests.unit.shared.scheduling.devices.naive_devices import Naive
 from tests.unit.shared.scheduling.devices.random_devices import (

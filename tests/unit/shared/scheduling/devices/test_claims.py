@@ -18,7 +18,7 @@ from shared.model.devices import (
     TaintRule,
 )
 from shared.model.node import Node
-from shared.model.pod_group import GroupSource, PodGroup
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.scheduling.devices.claims import held_by, holders
 from shared.scheduling.devices.dynamic_resources import PodDevices, Unblock, before_queueing
 from shared.scheduling.framework import Code, Rejection

@@ -8,7 +8,8 @@ import pytest
 
 from shared.model.devices import AttributeConstraint, DeviceClaim, DeviceRequest, DeviceSlice, Reach
 from shared.model.node import Node
-from shared.scheduling.devices import allocator, dynamic_resources, inventory
+from shared.scheduling.devices import dynamic_resources, inventory
+from shared.scheduling.devices.search import allocator
 from shared.scheduling.framework import Code
 from tests.unit.shared.scheduling.devices.builders import (
     DRIVER,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.model.devices import Capacity, DeviceAttribute, nanos_of
-from shared.scheduling.devices import expressions
-from shared.scheduling.devices.expressions import DeviceSelectorError
-from shared.scheduling.devices.selectors import Facts, Selectors
+from shared.scheduling.devices.cel import expressions
+from shared.scheduling.devices.cel.expressions import DeviceSelectorError
+from shared.scheduling.devices.cel.selectors import Facts, Selectors
 from shared.scheduling.state.releases import Release
 
 DRIVER = "gpu.example.com"
@@ -144,7 +144,7 @@ def test_what_may_cost_too_much_is_refused_before_it_is_evaluated(kind: str, mon
 
     selectors = Selectors()
     selectors.matches("true", GPU)
-    monkeypatch.setattr("shared.scheduling.devices.selectors._Program.evaluate", evaluated)
+    monkeypatch.setattr("shared.scheduling.devices.cel.selectors._Program.evaluate", evaluated)
     with pytest.raises(DeviceSelectorError, match=r"the expression may cost \d+, more than 1000000"):
         selectors.matches(DEAR[kind], GPU)
     monkeypatch.setattr(expressions, "MOST_COST", 10**40)

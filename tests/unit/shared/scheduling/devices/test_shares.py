@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from shared.model.devices import NANO, AllocatedDevice, Allocation, Device, DeviceClaim, RequestPolicy
 from shared.model.gpu_shares import DEFAULT, GpuShares, parse_gpu_shares
 from shared.scheduling.devices.dynamic_resources import Devices
+from shared.scheduling.devices.search.wanted import NodeOffer
 from shared.scheduling.devices.shares import asked_shares, free_shares
-from shared.scheduling.devices.wanted import NodeOffer
 from tests.unit.shared.scheduling.devices.builders import (
     DRIVER,
     NODE,

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.model.labels import LabelSelector, Requirement
 from shared.model.pod import Pod
-from shared.model.pod_group import PodGroup
-from shared.model.relations import AffinityTerm, Relations
+from shared.model.terms.labels import LabelSelector, Requirement
+from shared.model.terms.relations import AffinityTerm, Relations
+from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.group_answer import explain_group
 from shared.scheduling.state.cluster_state import ClusterState

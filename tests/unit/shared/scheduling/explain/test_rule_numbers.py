@@ -8,7 +8,7 @@ import pytest
 
 from shared.model.cluster_objects import DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim
 from shared.model.constraints import Requirement, SelectorTerm
-from shared.model.labels import selector_of_labels
+from shared.model.terms.labels import selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.explanation import explain_nodes
 from shared.scheduling.explain.preemption import VictimRules, explain_preemption

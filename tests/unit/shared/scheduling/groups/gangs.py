@@ -8,7 +8,7 @@ from typing import Any
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, GroupTopology, PodGroup
+from shared.model.units.pod_group import GroupSource, GroupTopology, PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.placing import Attempt, try_group
 from shared.scheduling.state.cluster_state import ClusterState

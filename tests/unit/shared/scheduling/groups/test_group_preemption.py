@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup, group_key
+from shared.model.terms.labels import selector_of_labels
+from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter

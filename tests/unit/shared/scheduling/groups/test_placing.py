@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterDump
 from shared.model.constraints import HostPort
-from shared.model.labels import selector_of_labels
 from shared.model.pod import Pod
-from shared.model.pod_group import GroupSource, PodGroup
-from shared.model.relations import AffinityTerm, ClaimUse, Relations, SpreadConstraint
 from shared.model.resources import GPU_MILLI
+from shared.model.terms.labels import selector_of_labels
+from shared.model.terms.relations import AffinityTerm, ClaimUse, Relations, SpreadConstraint
+from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import prefilter

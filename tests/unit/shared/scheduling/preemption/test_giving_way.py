@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import LabelSelector
 from shared.model.pod import Pod
+from shared.model.terms.labels import LabelSelector
 from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose
 from shared.scheduling.preemption.loss import lost_s, protected_s, works_since
 from shared.scheduling.preemption.units import NOT_STARTED, importance

@@ -12,8 +12,8 @@ from services.coordinator.core.core import Core
 from shared.kube.cluster_objects import ClusterDump
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import PodClass
-from shared.model.labels import LabelSelector, Requirement, selector_of_labels
 from shared.model.pod import Pod
+from shared.model.terms.labels import LabelSelector, Requirement, selector_of_labels
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.explain.whatif import WhatIfOutcome, what_if

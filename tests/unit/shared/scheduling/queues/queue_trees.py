@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from shared.model.queue import Queue
+from shared.model.units.queue import Queue
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Charge, WaitingUnit
 from shared.scheduling.queues.reclaim import lowered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.model.queue import UnitOrder
+from shared.model.units.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 REPEAT_S = 60.0

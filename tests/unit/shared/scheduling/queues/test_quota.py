@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shared.model.queue import UnitOrder
+from shared.model.units.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shared.model.queue import QueueStrategy, ReclaimUpTo
+from shared.model.units.queue import QueueStrategy, ReclaimUpTo
 from shared.scheduling.queues.reclaim.search import Reclaim
 from tests.unit.shared.scheduling.queues.queue_trees import World, ask, over_limit, queue
 

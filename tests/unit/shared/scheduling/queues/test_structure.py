@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.model.queue import UnitOrder
+from shared.model.units.queue import UnitOrder
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue
 
 

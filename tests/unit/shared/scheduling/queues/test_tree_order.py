@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from shared.model.queue import QueueStrategy, UnitOrder
+from shared.model.units.queue import QueueStrategy, UnitOrder
 from shared.scheduling.queues import nodes
 from shared.scheduling.queues.share import ShareClaim, dominant_share, fair_shares, with_half
 from tests.unit.shared.scheduling.queues.queue_trees import World, queue

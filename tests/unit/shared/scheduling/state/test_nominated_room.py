@@ -16,7 +16,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.nominated_room import NominatedPods, apart
+from shared.scheduling.state.room.nominated_room import NominatedPods, apart
 from tests.unit.shared.scheduling.groups.gangs import member
 
 CLASSES = [

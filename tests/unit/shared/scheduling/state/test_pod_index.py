@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.kube import objects as api
-from shared.kube.convert import node_from_api, pod_from_api
+from shared.kube.pods.convert import node_from_api, pod_from_api
 from shared.model.constraints import Requirement
-from shared.model.labels import LabelSelector, selector_of_labels
+from shared.model.terms.labels import LabelSelector, selector_of_labels
 from shared.scheduling.state import pod_index
 from shared.scheduling.state.node_table import NodeTable
 from shared.scheduling.state.pod_index import Matcher, PodIndex

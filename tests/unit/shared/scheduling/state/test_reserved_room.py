@@ -8,7 +8,7 @@ import pytest
 
 from shared.kube.objects import ObjectMeta
 from shared.kube.reservations import ReservationObject, reserve_pod_from_api
-from shared.scheduling.state.reserved_room import ReservedRoom
+from shared.scheduling.state.room.reserved_room import ReservedRoom
 from tests.builders import make_pod
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from shared.errors import ConfigError, KubeRejected
 from shared.kube.objects import ObjectMeta
+from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject
 from shared.kube.resources import PODS, ObjectList, Upserted
-from shared.kube.standing_pods import SourcedPod
 from shared.rebalance.carrying import Carrying
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move

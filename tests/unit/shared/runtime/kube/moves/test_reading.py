@@ -8,9 +8,9 @@ import msgspec
 
 from shared.errors import KubeRejected
 from shared.kube.objects import KubeNode, ObjectMeta
+from shared.kube.pods.standing_pods import STANDING_PODS, SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject
 from shared.kube.resources import NODES, ObjectList
-from shared.kube.standing_pods import STANDING_PODS, SourcedPod
 from shared.rebalance.plan import GoalName
 from shared.runtime.kube.moves.reading import read_live
 from tests.builders import make_node

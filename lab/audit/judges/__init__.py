@@ -1,0 +1,1 @@
+"""The audit's judges of units: gangs, groups, queues, evictions."""

@@ -1,0 +1,1 @@
+"""What is published of nodes beside the Node: zones, use, latencies."""

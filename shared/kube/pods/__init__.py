@@ -1,0 +1,1 @@
+"""Pods as typed structs, and their conversion to the model."""

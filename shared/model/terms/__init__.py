@@ -1,0 +1,1 @@
+"""Terms that select pods, nodes or objects."""

@@ -1,0 +1,1 @@
+"""Pods that are judged together, and what they count against: groups, queues, reservations."""

@@ -1,0 +1,1 @@
+"""Selectors in CEL: values, what an expression may cost, and what it said of devices that are alike."""

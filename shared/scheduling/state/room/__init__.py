@@ -1,0 +1,1 @@
+"""Room beside what pods hold: nominated, kept, and what evicting would make."""
