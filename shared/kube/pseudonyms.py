@@ -133,6 +133,7 @@ WORDS = frozenset({
     "BestEffortContainerLevel", "BestEffortPodLevel", "Restricted", "RestrictedContainerLevel", "RestrictedPodLevel",
     "SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "LowerPriority", "Any", "yes", "snapshot",
     "PodGroupInitiallyScheduled", "Socket", "Numa", "NumericContainerLevel", "NumericPodLevel",
+    "Priority", "FIFO", "DRF", "WeightedFairShare", "Guaranteed", "FairShare", "Expired",
 }) | DECIDING_FEATURES | REFUSALS  # fmt: skip
 """What an API says by a word of its own."""
 
@@ -141,7 +142,7 @@ WORD_FIELDS = frozenset({
     "kind", "preemptionPolicy", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy", "volumeMode",
     "accessModes", "volumeBindingMode", "completionMode", "topologyPolicy", "declaredFeatures",
     "disruptionMode", "allocationMode", "topologyPolicies",
-    "source", "withinQueue", "order", "strategy",
+    "source", "withinQueue", "order", "strategy", "upTo",
 })  # fmt: skip
 """Where such words stand; anything else there is hidden, too."""
 
