@@ -146,6 +146,9 @@ WORD_FIELDS = frozenset({
 })  # fmt: skip
 """Where such words stand; anything else there is hidden, too."""
 
+UNTYPED = frozenset({"enabled", "delaySeconds", "upTo", "withinQueue", "halfLifeSeconds"})
+"""Fields of a Queue that are read from a plain mapping."""
+
 TIME_FIELDS = frozenset({
     "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "startTime", "startedAt", "finishedAt", "time",
     "allocationTimestamp", "expirationTime",
@@ -574,7 +577,7 @@ def known_fields() -> frozenset[str]:
                 waiting += [one.type for one in fields]
         else:
             waiting += get_args(of)
-    return frozenset(found | {"withinQueue", "halfLifeSeconds"} | FACTS | DROPPED)
+    return frozenset(found | UNTYPED | FACTS | DROPPED)
 
 
 def _known(field: str, text: str) -> bool:

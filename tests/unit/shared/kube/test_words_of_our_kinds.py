@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.kube.pseudonyms import Pseudonyms
+from shared.kube.pseudonyms import Pseudonyms, known_fields
 
 BASE = Path(__file__).parents[4] / "k8s" / "base"
 KEPT = {"queues": "queues-crd.yaml", "reservations": "reservations-crd.yaml"}
@@ -38,3 +38,20 @@ def test_words_of_our_kinds_are_not_hidden(kind: str) -> None:
     hidden = names.resolve()
     assert {"secret", "payments"} <= hidden.keys()
     assert {word for _, word in words} & hidden.keys() == set()
+
+
+def fields_of(schema: Any) -> Iterator[str]:
+    """Names of properties, wherever they stand."""
+    if isinstance(schema, dict):
+        if isinstance(properties := schema.get("properties"), dict):
+            yield from properties
+        for value in schema.values():
+            yield from fields_of(value)
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_fields_of_our_kinds_are_not_hidden(kind: str) -> None:
+    (version,) = yaml.safe_load((BASE / KEPT[kind]).read_text())["spec"]["versions"]
+    fields = set(fields_of(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    assert len(fields) >= 5
+    assert fields <= known_fields(), "they would be read as absent"
