@@ -275,8 +275,9 @@ class KubeApi(Protocol):
         body: Mapping[str, Any],
         timeout_s: float = 5.0,
         wait_when_busy: bool = True,
+        dry_run: bool = False,
     ) -> None:
-        """POST one object. ``wait_when_busy`` as of ``patch``."""
+        """POST one object. ``wait_when_busy`` as of ``patch``; ``dry_run``: it is judged as any other and not made."""
         ...
 
     async def delete(

@@ -452,8 +452,9 @@ class AsyncKube:
 
     async def create(
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0,
-        wait_when_busy: bool = True,
+        wait_when_busy: bool = True, dry_run: bool = False,
     ) -> None:  # fmt: skip
+        assert not dry_run, "nobody asks FakeKube what it would make"
         if resource is DEVICE_CLAIMS.resource:
             await self._call("create", lambda: self.server.create_claim(body))
         elif resource is RESERVATIONS:

@@ -33,6 +33,7 @@ from twin.controllers.device_taints import DeviceTaintEviction
 from twin.controllers.disruptions import DisruptionController
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
+from twin.controllers.node_room import NodeRoomController
 from twin.controllers.node_zones import NodeZonesController
 from twin.controllers.pod_groups import PodGroupProtection
 from twin.controllers.runtime import Controller
@@ -230,6 +231,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         DeviceDrivers(registry),
         DeviceTaintEviction(registry, speed=speed),
         NodeZonesController(registry, speed=speed),
+        NodeRoomController(registry),
     ]
 
 

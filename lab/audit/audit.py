@@ -84,7 +84,7 @@ class AuditReport:
     schedulable_but_unbound: int = 0
     lost: int = 0
     refused_by_kubelets: int = 0
-    """Bound, and refused for want of room in one zone; a late exporter may be why."""
+    """Bound, and refused for want of room on the node, or in one zone; a late exporter may be why of the latter."""
     units: UnitReport = field(default_factory=UnitReport)
     first_submit_s: float | None = None
     last_bind_s: float | None = None

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from lab.audit.rules import Amounts, Json, amounts
 
 KINDS = frozenset({"NodeResourceTopology", "CustomNodeResource"})
+OUT_OF = "OutOf"
+"""Before the resource that a node has too little of, in a kubelet's reason."""
 REFUSED = frozenset({"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError"})
 """Reasons of pods that a kubelet's managers refused."""
 
@@ -135,7 +137,8 @@ def _has_room(zone: Json, requests: Amounts, lonely: set[str], *, alone: bool) -
 def refused(pod: Json) -> bool:
     """Whether the kubelet of its node refused the pod."""
     status = pod.get("status") or {}
-    return status.get("phase") == "Failed" and status.get("reason") in REFUSED
+    reason = status.get("reason") or ""
+    return status.get("phase") == "Failed" and (reason in REFUSED or reason.startswith(OUT_OF))
 
 
 def _available(resource: Json) -> int:

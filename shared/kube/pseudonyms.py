@@ -133,6 +133,7 @@ WORDS = frozenset({
     "BestEffortContainerLevel", "BestEffortPodLevel", "Restricted", "RestrictedContainerLevel", "RestrictedPodLevel",
     "SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "LowerPriority", "Any", "yes", "snapshot",
     "PodGroupInitiallyScheduled", "Socket", "Numa", "NumericContainerLevel", "NumericPodLevel",
+    "Priority", "FIFO", "DRF", "WeightedFairShare", "Guaranteed", "FairShare", "Expired",
 }) | DECIDING_FEATURES | REFUSALS  # fmt: skip
 """What an API says by a word of its own."""
 
@@ -141,9 +142,12 @@ WORD_FIELDS = frozenset({
     "kind", "preemptionPolicy", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy", "volumeMode",
     "accessModes", "volumeBindingMode", "completionMode", "topologyPolicy", "declaredFeatures",
     "disruptionMode", "allocationMode", "topologyPolicies",
-    "source", "withinQueue", "order", "strategy",
+    "source", "withinQueue", "order", "strategy", "upTo",
 })  # fmt: skip
 """Where such words stand; anything else there is hidden, too."""
+
+UNTYPED = frozenset({"enabled", "delaySeconds", "upTo", "withinQueue", "halfLifeSeconds"})
+"""Fields of a Queue that are read from a plain mapping."""
 
 TIME_FIELDS = frozenset({
     "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "startTime", "startedAt", "finishedAt", "time",
@@ -573,7 +577,7 @@ def known_fields() -> frozenset[str]:
                 waiting += [one.type for one in fields]
         else:
             waiting += get_args(of)
-    return frozenset(found | {"withinQueue", "halfLifeSeconds"} | FACTS | DROPPED)
+    return frozenset(found | UNTYPED | FACTS | DROPPED)
 
 
 def _known(field: str, text: str) -> bool:

@@ -19,6 +19,7 @@ from shared.kube.pods import convert_devices as devices
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.reservations import RESERVATIONS, reserve_pod_from_api
 from shared.kube.resources import NAMESPACES, Resource
+from shared.model.cluster_objects import EndingNamespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class SchedulingKind:
 
 
 def _labels(namespace: PartialObject) -> dict[str, str]:
-    return namespace.metadata.labels or {}
+    labels = namespace.metadata.labels or {}
+    return labels if namespace.metadata.deletion_timestamp is None else EndingNamespace(labels)
 
 
 def _workload(kind: str, group: str, plural: str, type_: type[Any]) -> SchedulingKind:

@@ -88,3 +88,8 @@ class DisruptionBudget(Struct, frozen=True, gc=False):
     selector: LabelSelector | None
     allowed: int = 0
     disrupted: frozenset[str] = frozenset()
+
+
+class EndingNamespace(dict[str, str]):
+    """The labels of a namespace that is being deleted: what is in it goes next, and the API server takes nothing new,
+    no Binding either."""

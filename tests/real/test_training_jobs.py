@@ -298,6 +298,22 @@ def test_what_the_api_server_refuses_is_told_in_its_words(job: Job) -> None:
     assert "exceeded quota: few" in job.until_ready("WriteRefused")
 
 
+@one_agent
+def test_for_pods_that_are_not_made_nothing_is_taken_from_a_job_that_runs(job: Job) -> None:
+    job.apply({}, workers={"minimum": 2, "maximum": 8, "requested": 8})
+    until(lambda: job.status().get("runningWorkers") == 8, lambda: f"it has every GPU: {job.status()}")
+    restarts = job.status().get("restarts", 0)
+    other = Job(job.plane, job.namespace, "b")
+    other.apply({}, workers={"minimum": 2, "maximum": 2}, priorityClassName="nosuch")
+    try:
+        assert "no PriorityClass with name nosuch was found" in other.until_ready("WriteRefused")
+        assert (job.status()["runningWorkers"], job.status().get("restarts", 0)) == (8, restarts)
+        other.apply({}, workers={"minimum": 2, "maximum": 2}, priorityClassName="system-cluster-critical")
+        other.until_phase("Running")
+    finally:
+        other.gone()
+
+
 def test_a_worker_whose_node_is_lost_is_replaced_under_another_name(job: Job) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2})
     job.bound(2)

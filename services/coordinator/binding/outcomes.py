@@ -363,3 +363,5 @@ class Outcomes:
         if pod.asks is not None:
             give_way(self._state, pod)
         self._failures.not_bound(uid, reason, failed=failed)
+        if pod.namespace in self._state.ending:
+            self._pods.upsert(pod)

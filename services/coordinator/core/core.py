@@ -43,7 +43,7 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import Instruction, SetTimer
-from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterIntake, PodIntake
+from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, NAMESPACES, ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoordinatorState, CoreSettings
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
@@ -71,6 +71,7 @@ from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.cluster_objects import EndingNamespace
 from shared.model.units.pod_group import GroupSource, group_key
 from shared.model.units.queue import Queue
 from shared.policy.observation import Need
@@ -233,6 +234,8 @@ class Core:
                 self.intake.change_object(event.kind, event.key, event.item)
                 if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
                     self.queues.change(event.key, event.item)
+                elif event.kind == NAMESPACES:
+                    self.pods.namespace_changed(event.key, ends=isinstance(event.item, EndingNamespace))
                 elif event.kind == CLAIMS:
                     self.pods.claim_changed(event.key)
                 elif event.kind == DEVICE_CLASSES:

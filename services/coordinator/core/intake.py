@@ -1,9 +1,9 @@
 """Takes in what the API server shows: which pods are ours and pending, what every pod and node counts, what may help.
 
 Every pod that is bound to any node is accounted, ours or not (reliability.md 3.6). A pod is queued if it names this
-scheduler, is not bound, terminating, gated or finished, and can be read; one that cannot be read, or that asks for what
-is not supported, is told so and left aside until it changes. What may help parked pods is noted (``requeueing.py``),
-which looks into it once per turn.
+scheduler, is not bound, terminating (itself, or its namespace), gated or finished, and can be read; one that cannot be
+read, or that asks for what is not supported, is told so and left aside until it changes. What may help parked pods is
+noted (``requeueing.py``), which looks into it once per turn.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from shared.scheduling.state.room.reserved_room import in_name_of
 from shared.scheduling.state.zones_port import ZONE_KINDS
 
 BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"
+NAMESPACES = "namespaces"
 
 EVENT_OF_KIND = {
     "persistentvolumeclaims": ClusterEvent.CLAIM_CHANGED,
     "persistentvolumes": ClusterEvent.VOLUME_CHANGED,
     "storageclasses": ClusterEvent.STORAGE_CLASS_CHANGED,
     "csinodes": ClusterEvent.CSI_NODE_CHANGED,
-    "namespaces": ClusterEvent.NAMESPACE_LABELS,
+    NAMESPACES: ClusterEvent.NAMESPACE_LABELS,
     "resourceslices": ClusterEvent.RESOURCE_SLICE_CHANGED,
     "devicetaintrules": ClusterEvent.RESOURCE_SLICE_CHANGED,
     "deviceclasses": ClusterEvent.DEVICE_CLASS_CHANGED,
@@ -104,6 +105,9 @@ class PodIntake:
         account = state.cache.accounts.get(uid)
         if account is not None and account.assumed_at is None:
             return  # a uid never loses its node: this is an older event, delivered again
+        if state.ending and (kept := state.ending.get(pod.namespace)) is not None:
+            kept[uid] = pod
+            pod = replace(pod, terminating=True)
         if pod.scheduler_name not in state.ours or pod.terminating or pod.gates:
             if pod.gates and pod.scheduler_name in state.ours and not pod.terminating:
                 state.see_gated(pod)
@@ -165,6 +169,21 @@ class PodIntake:
         nominations = self._preemptor.nominations
         known = pod.uid in nominations.made or pod.uid in nominations.records.kept
         return nominations.as_nominated(pod) if known else pod
+
+    def namespace_changed(self, name: str, *, ends: bool) -> None:
+        """Pods of a namespace that is being deleted are not tried. One of that name that is made anew may be seen later
+        than its first pods."""
+        state = self._state
+        if ends == (name in state.ending):
+            return
+        if ends:
+            state.ending[name] = {}
+            pods = [entry.pod for entry in state.queue.entries.values() if entry.pod.namespace == name]
+            pods += [found.pod for found in state.gated.values() if found.pod.namespace == name]
+        else:
+            pods = list(state.ending.pop(name).values())
+        for pod in pods:
+            self.upsert(pod)
 
     def claims_unserved(self) -> None:
         """No claim can be read: who has some is told so, once, instead of waiting for them."""
@@ -242,6 +261,8 @@ class PodIntake:
         if self._state.reservations:
             self._state.reservations.pop(uid, None)
         self._state.gated.pop(uid, None)
+        for kept in self._state.ending.values():
+            kept.pop(uid, None)
         if uid in self._state.groups.key_of:
             self._state.groups.see_deleted(uid)
         self._drop(uid)

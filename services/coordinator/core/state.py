@@ -230,6 +230,8 @@ class CoordinatorState:
     totals_version: int = 0
     """Counts the same, and changes of how much they lend."""
     domains: DomainKeeper = field(init=False)
+    ending: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    """Namespaces that are being deleted, each with its pods that nobody tries any more, by uid."""
     gated: dict[str, GatedPod] = field(default_factory=dict)
     """Our pods that are not tried because of their scheduling gates, or since claims of theirs are not there, by uid,
     in the order in which they were seen."""

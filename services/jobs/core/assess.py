@@ -16,7 +16,7 @@ from services.jobs.core.holding import DOES_NOT_FIT, HeldJob, dark_nodes, refusa
 from services.jobs.core.members import has_succeeded, live, meeting, runs, workers_of
 from services.jobs.core.quotas import condition_of, reason_of
 from services.jobs.core.state import JobsState, JobState
-from services.jobs.core.unplaced import begin_anew, give_back, target_left
+from services.jobs.core.unplaced import REFUSED_S, WRITE_REFUSED, begin_anew, give_back, target_left
 from shared.backoff import backoff_s
 from shared.kube.training.training_status import rfc3339
 from shared.kube.training.worker_pods import as_of
@@ -284,7 +284,7 @@ def _ready(
     if status.unplaced and not status.target:
         return _given_back(state, seen, status, on)
     if refusal := refusal_of(state, job):
-        return JobCondition(READY, on, "WriteRefused", refusal)
+        return JobCondition(READY, on, WRITE_REFUSED, refusal)
     if status.retry_at > wall:
         name = failed.name if failed is not None else "a pod"
         why = f" ({failed.message})" if failed is not None and failed.message else ""
@@ -323,7 +323,8 @@ def _given_back(state: JobsState, seen: JobState, status: JobStatus, on: str) ->
         return replace(before, status=on)
     again = rfc3339(status.retry_at)
     times = "once" if status.unplaced == 1 else f"{status.unplaced} times in a row"
-    waited = f"it was waited for {state.settings.start_timeout_s:g} s, {times}"
+    most_s = REFUSED_S if reason == WRITE_REFUSED else state.settings.start_timeout_s
+    waited = f"it was waited for {min(most_s, state.settings.start_timeout_s):g} s, {times}"
     text = f"{said or 'no node took its pods'}; {waited}; its GPUs are given back until {again}"
     return JobCondition(READY, on, reason or DOES_NOT_FIT, text)
 

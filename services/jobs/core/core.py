@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from services.jobs.core import assess
+from services.jobs.core import assess, trial
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.events import (
     Event,
@@ -226,6 +226,8 @@ class JobsCore:
             known.job = job
             if before.resource_version != job.resource_version:
                 self.state.writes.shown((JOB, job.namespace, job.name))
+            if before.generation != job.generation:
+                trial.end(known)
             tried = before.status.retry_at > job.status.retry_at
             if tried or (before.generation, before.ended, before.deleting) != (job.generation, job.ended, job.deleting):
                 self._decide_soon(now)
@@ -325,7 +327,14 @@ class JobsCore:
         if found is None:
             return
         target, pending = found
-        key = job_of_target(target)
+        key, write = job_of_target(target), pending.write
+        if isinstance(write, CreateObject) and target[0] == POD:
+            if write.dry_run and trial.answered(self.state, target, write, event.outcome, event.message):
+                self._decide_soon(now)
+                yield key
+                return
+            if not write.dry_run and event.outcome is WriteOutcome.REFUSED and key in self.state.jobs:
+                trial.end(self.state.jobs[key])
         match event.outcome:
             case WriteOutcome.DONE:
                 writes.settle(target, now)
@@ -395,6 +404,9 @@ class JobsCore:
         """Ask the policy. Where it fails, everything stays as it was decided last."""
         self._decided_at, self._decide_at = now, now + self.state.settings.decide_every_s
         seen = observe(self.state, now)
+        for key in seen.untried:
+            trial.begin(self.state.jobs[key])
+            yield key
         if not seen.ours:
             return
         deciding, quotas = self.deciding, quotas_of(self.state, seen)
@@ -451,8 +463,10 @@ class JobsCore:
             return
         assess.watch_members(self.state, seen, now)
         watch_places(self.state, seen, now)
-        for write in plan(self.state, seen, now):
-            self.stats.workers_made += isinstance(write, CreateObject) and write.resource.kind == POD
+        for write in (*plan(self.state, seen, now), *trial.asks(self.state, seen, now)):
+            self.stats.workers_made += (
+                isinstance(write, CreateObject) and write.resource.kind == POD and not write.dry_run
+            )
             self.stats.workers_removed += isinstance(write, DeleteObject) and write.resource.kind == POD
             self._out.append(write)
         status = assess.next_status(self.state, seen, now)

@@ -14,13 +14,15 @@ from shared.turns import Log
 
 
 class CreateObject(Struct, frozen=True):
-    """POST an object. Its name is stable: made twice, the second finds it there."""
+    """POST an object. Its name is stable: made twice, the second finds it there. ``dry_run``: the API server is asked
+    whether it would make it, and makes nothing."""
 
     write: int
     resource: Resource[Any]
     namespace: str
     name: str
     body: Mapping[str, Any]
+    dry_run: bool = False
 
 
 class DeleteObject(Struct, frozen=True):

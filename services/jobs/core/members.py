@@ -182,7 +182,7 @@ def plan(state: JobsState, seen: JobState, now: float) -> Iterator[Write]:
             if state.writes.free(target, now):
                 state.writes.failed(target, now, taken_name(other, job))
         elif state.writes.free(target, now):
-            yield state.writes.send(target, partial(_pod, state, job, role, index, node))
+            yield state.writes.send(target, partial(a_pod, state, job, role, index, node))
 
 
 def taken_name(pod: WorkerPod, job: TrainingJob) -> str:
@@ -191,7 +191,13 @@ def taken_name(pod: WorkerPod, job: TrainingJob) -> str:
     return f"{what}; delete it, or give TrainingJob {job.name} another name"
 
 
-def _pod(state: JobsState, job: TrainingJob, role: str, index: int, node: str, write: int) -> CreateObject:
+def somebody_elses(kind: str, job: TrainingJob) -> str:
+    """A group or Service of the job's name is there, of somebody else."""
+    return f"{kind} {job.namespace}/{job.name} is there and not the job's; rename one"
+
+
+def a_pod(state: JobsState, job: TrainingJob, role: str, index: int, node: str, write: int) -> CreateObject:
+    """The write that makes this pod of the job."""
     token = report_token(state.report_key, job.key, job.uid) if state.report_key else ""
     body = pod_body(job, role, index, rules=state.rules, group=state.group, token=token, node=node)
     return CreateObject(write, JOB_PODS, job.namespace, body["metadata"]["name"], body)
@@ -220,9 +226,7 @@ def _frame(state: JobsState, job: TrainingJob, now: float) -> Iterator[Write]:
                 lambda write, r=resource, c=content: CreateObject(write, r, job.namespace, job.name, c),  # type: ignore[misc]
             )
         elif made is not None and made.job != job.uid and free:
-            state.writes.failed(
-                target, now, f"{kind} {job.namespace}/{job.name} is there and not the job's; rename one"
-            )
+            state.writes.failed(target, now, somebody_elses(kind, job))
         elif made is not None and kind == GROUP and made.minimum != group_minimum(job) and free and not made.deleting:
             if any(pod.holds for pod in state.pods_of(job)):
                 yield state.writes.send(target, partial(_minimum, state, job, made))

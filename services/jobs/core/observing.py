@@ -10,6 +10,7 @@ from msgspec import Struct
 from services.jobs.core.following import row
 from services.jobs.core.members import has_succeeded, live, staying
 from services.jobs.core.state import JobsState, JobState
+from services.jobs.core.trial import gpus_may_move
 from services.jobs.core.unplaced import waits_for_room
 from shared.jobs.observation import JobObservation, JobsObservation, NodeObservation
 from shared.jobs.quotas import ShownJobs
@@ -22,17 +23,19 @@ OTHERS = "group:"
 
 
 class ObservedJobs(Struct, frozen=True):
-    """``observation`` for the policy; ``ours``: jobs that it may decide about; ``may_stop``: those it may take to 0."""
+    """``observation`` for the policy; ``ours``: jobs that it may decide about; ``may_stop``: those it may take to 0.
+    ``untried``: jobs that wait and are not shown before the API server has said that it would make their pods."""
 
     observation: JobsObservation
     ours: frozenset[str]
     may_stop: frozenset[str]
+    untried: frozenset[str] = frozenset()
 
 
 def without(seen: ObservedJobs, view: ShownJobs) -> ObservedJobs:
     """What a policy is shown where queues hold jobs back."""
     there = {job.name for job in view.seen.jobs}
-    return ObservedJobs(view.seen, seen.ours & there, seen.may_stop & there)
+    return ObservedJobs(view.seen, seen.ours & there, seen.may_stop & there, seen.untried)
 
 
 def observe(state: JobsState, now: float) -> ObservedJobs:
@@ -42,6 +45,8 @@ def observe(state: JobsState, now: float) -> ObservedJobs:
     jobs: list[JobObservation] = list(groups)
     ours: set[str] = set()
     may_stop: set[str] = set()
+    untried: set[str] = set()
+    taking = gpus_may_move(state)
     for key, seen in state.jobs.items():
         job = seen.job
         if job.ended or job.deleting:
@@ -50,6 +55,9 @@ def observe(state: JobsState, now: float) -> ObservedJobs:
         fixed = bool(job.problem) or has_succeeded(pods)
         if not job.status.target and (job.paused or fixed or waits_for_room(job, wall)):
             continue
+        if taking and job.gpu_milli and not (job.status.target or seen.wish or seen.passed):
+            untried.add(key)
+            continue
         jobs.append(_observed(seen, pods, wall, fixed=fixed or job.paused))
         if not fixed and not job.paused:
             ours.add(key)
@@ -57,7 +65,8 @@ def observe(state: JobsState, now: float) -> ObservedJobs:
                 may_stop.add(key)
     jobs.sort(key=lambda one: (one.submitted, one.name))
     nodes = _nodes(state, foreign, {node for job in jobs for node in job.placement})
-    return ObservedJobs(JobsObservation(now=wall, jobs=tuple(jobs), nodes=nodes), frozenset(ours), frozenset(may_stop))
+    observation = JobsObservation(now=wall, jobs=tuple(jobs), nodes=nodes)
+    return ObservedJobs(observation, frozenset(ours), frozenset(may_stop), frozenset(untried))
 
 
 def _saves_nothing(seen: JobState) -> bool:

@@ -120,6 +120,11 @@ class PendingWrites:
         else:
             self.pending[target].until = now + SETTLE_S
 
+    def over(self, target: Target) -> None:
+        """Done, and there is nothing that a watch could show."""
+        self.waits.pop(target, None)
+        self.pending.pop(target, None)
+
     def shown(self, target: Target) -> None:
         """The watch told of the object. Where that was something older, the write is made again, which changes nothing:
         names are taken, uids and resourceVersions are compared."""
@@ -209,6 +214,10 @@ class JobState:
     """What the last one said."""
     not_before: float = 0.0
     """No pod of it is made before (wall): kubelets refuse them."""
+    trial: set[str] = field(default_factory=set)
+    """Roles of pods that the API server is still to be asked about (``trial.py``)."""
+    passed: bool = False
+    """It would make the pods of this spec, as it said."""
     met: tuple[int, str] = (-1, "")
     """(attempt, uid) of the worker that all meet at, where it ran."""
     excuses: dict[str, int] = field(default_factory=dict)

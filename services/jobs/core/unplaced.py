@@ -1,6 +1,7 @@
 """Workers that do not begin hold GPUs in the books, or on a node, and train nothing: these are given back in time.
 
-    no node takes some of its pods, a kubelet cannot start them (``following.TABLE``: patience)
+    no node takes some of its pods, a kubelet cannot start them (``following.TABLE``: patience),
+    the API server does not make them (``REFUSED_S``)
         --> the minimum stands: it goes on with what stands
         --> it does not: none, told why, tried again later
 
@@ -30,6 +31,10 @@ from shared.model.controllers.training_job import (
 )
 
 MOST_S = 3600.0
+WRITE_REFUSED = "WriteRefused"
+REFUSED_S = 60.0
+"""So long the API server may refuse to make the pods of a job that others gave GPUs to: twice the grace period that
+pods on their way out have unless they say otherwise, since a quota counts those until they are gone."""
 
 
 def standing(job: TrainingJob, pods: Sequence[WorkerPod], *, begin: bool = False) -> int:
@@ -70,6 +75,9 @@ def _since(
 def target_left(state: JobsState, seen: JobState, now: float) -> int | None:
     """What the job keeps once its wait is over; None: nothing is given back."""
     job, wall, patience_s = seen.job, state.wall(now), state.settings.start_timeout_s
+    refusal = refusal_of(state, job)
+    if refusal and standing(job, state.pods_of(job)) < job.minimum and not _making_room(state, job.namespace):
+        patience_s = min(patience_s, REFUSED_S)
     unplaced = bool(seen.unplaced_since) and wall - seen.unplaced_since >= patience_s
     slow = bool(seen.slow_since) and wall - seen.slow_since >= SLOW * patience_s
     if not unplaced and not slow:
@@ -80,12 +88,17 @@ def target_left(state: JobsState, seen: JobState, now: float) -> int | None:
         left = 0
         if not job.checkpoint and job.status.started and any(map(runs, workers_of(pods))):
             return None
-    held, refusal = what_holds(state, seen, pods), refusal_of(state, job)
+    held = what_holds(state, seen, pods)
     if refusal:
-        seen.given_back = ("WriteRefused", refusal)
+        seen.given_back = (WRITE_REFUSED, refusal)
     else:
         seen.given_back = ((held.reason or DOES_NOT_FIT), held.message) if held is not None else (DOES_NOT_FIT, "")
     return left
+
+
+def _making_room(state: JobsState, namespace: str) -> bool:
+    """Whether pods of the namespace are on their way out, which its quotas count until they are gone."""
+    return any(pod.namespace == namespace and pod.terminating for pod in state.pods.values())
 
 
 def give_back(state: JobsState, status: JobStatus, left: int, wall: float) -> JobStatus:

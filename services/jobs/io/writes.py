@@ -78,8 +78,8 @@ class ObjectWrites:
     async def _call(self, write: Write) -> None:
         api = self._api
         match write:
-            case CreateObject(_, resource, namespace, _, body):
-                await api.create(resource, namespace=namespace, body=body, wait_when_busy=False)
+            case CreateObject(_, resource, namespace, _, body, dry_run):
+                await api.create(resource, namespace=namespace, body=body, wait_when_busy=False, dry_run=dry_run)
             case DeleteObject(_, resource, namespace, name, uid):
                 await api.delete(resource, namespace=namespace, name=name, uid=uid)
             case PatchMinimum(_, resource, namespace, name, uid, minimum):

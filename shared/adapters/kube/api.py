@@ -361,13 +361,13 @@ class KubeClient:
 
     async def create(
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0,
-        wait_when_busy: bool = True,
+        wait_when_busy: bool = True, dry_run: bool = False,
     ) -> None:  # fmt: skip
         """See ``KubeApi.create``."""
         await self._http.request(
             f"create {resource.plural}",
             "POST",
-            resource.path(_segment(namespace)),
+            resource.path(_segment(namespace)) + ("?dryRun=All" if dry_run else ""),
             body=msgspec.json.encode(body),
             timeout_s=timeout_s,
             wait_when_busy=wait_when_busy,

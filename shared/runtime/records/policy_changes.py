@@ -94,7 +94,7 @@ async def activate(
         made_for = "" if stage is Stage.ACTIVE else await _made_for(store, keys, ref, data, instead=goal)
         step = publish(before, ref, by=by) if before.candidate != ref else None
         share = (percent or 100) if stage is Stage.CANARY else 0
-        told = reason or f"{ref.title} activated by hand"
+        told = reason or f"{ref.title} {'activated' if stage is Stage.ACTIVE else f'taken to {stage}'} by hand"
         further = step is None and (stage is Stage.CANARY and share > before.percent)
         unproven = stage is Stage.ACTIVE or further
         forced = unproven and (step is not None or bool(lacking))

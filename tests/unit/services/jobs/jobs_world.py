@@ -81,6 +81,8 @@ class World:
         self.settings = settings
         self.unfit: set[str] = set()
         """Pods that no node takes, for reasons beside GPUs."""
+        self.forbidden: dict[str, str] = {}
+        """Pods that the API server refuses to make, and in which words."""
         self.say_spec = True
         """Whether pods say what they were made of; those of earlier releases do not."""
         self.stay: set[str] = set()
@@ -153,8 +155,9 @@ class World:
         """One write that was sent reaches the server. ``lost``: its answer does not come back."""
         core, write = self.sent.pop(at)
         outcome = self._apply(write)
+        said = self.forbidden.get(write.name, "") if isinstance(write, CreateObject) else ""
         if core is self.core:
-            self.turn(ev.WriteAnswered(write.write, ev.WriteOutcome.UNKNOWN if lost else outcome))
+            self.turn(ev.WriteAnswered(write.write, ev.WriteOutcome.UNKNOWN if lost else outcome, said))
 
     def _apply(self, write: Write) -> ev.WriteOutcome:
         match write:
@@ -192,8 +195,12 @@ class World:
             made = self.made[kind, write.name] = MadeObject(kind, write.namespace, write.name, uid, owner, minimum)
             self.coming.append(ev.MadeSeen(made))
             return ev.WriteOutcome.DONE
+        if write.name in self.forbidden:
+            return ev.WriteOutcome.REFUSED
         if write.name in self.pods:
             return ev.WriteOutcome.EXISTS
+        if write.dry_run:
+            return ev.WriteOutcome.DONE
         labels = meta["labels"]
         job = next((one for one in self.jobs.values() if one.uid == owner), None)
         held = 0 if job is None else job.gpu_milli if labels[ROLE_LABEL] == WORKER else job.ps_gpu_milli

@@ -108,6 +108,8 @@ def test_gpus_that_were_decided_and_are_not_yet_written_are_not_given_twice():
     world.put_job(a_job("b", gpu_milli=1000))
     world.now += 1
     world.deliver()
+    world.arrive()  # its pods would be made, says the API server
+    world.now += 1
     world.turn(ev.Tick())
     jobs = world.core.state.jobs
     decided = {key: seen.wish.workers if seen.wish else seen.job.status.target for key, seen in jobs.items()}

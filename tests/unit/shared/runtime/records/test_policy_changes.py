@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shared.decide.stages import Stage
 from shared.ports import Put
-from shared.runtime.records.policy_changes import mesh_known
+from shared.runtime.records.policy_changes import activate, mesh_known
 from shared.wire.keys import Keys
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
@@ -35,3 +36,17 @@ async def test_what_others_keep_under_the_prefix_is_no_mesh() -> None:
     etcd = MemoryEtcd()
     etcd.txn([], [Put("/mesh/notes", b"hello"), Put("/mesh/coordinators", b"")])
     assert not await mesh_known(MemoryStore(etcd), KEYS)
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [
+        (Stage.SHADOW, "taken to shadow by hand"),
+        (Stage.CANARY, "taken to canary by hand"),
+        (Stage.ACTIVE, "activated by hand"),
+    ],
+)
+async def test_the_record_says_how_far_a_policy_was_taken(stage: Stage, told: str) -> None:
+    store = MemoryStore(MemoryEtcd())
+    pointer = await activate(store, KEYS, "lb", stage=stage, percent=None, by="ann", new_mesh=True)
+    assert (pointer.reason.partition(" ")[2], pointer.active.name == "lb") == (told, stage is Stage.ACTIVE)
