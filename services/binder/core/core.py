@@ -248,7 +248,7 @@ class BinderCore:
                 for key, stored in foreign.items():
                     self._foreign(key, stored)
             case LookUpFailed():
-                self.lookups.look_failed()
+                self.lookups.look_failed(event)
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
