@@ -23,7 +23,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Policy, Rng, Supplies, ToldDemand, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy, ref_of
-from shared.policy.rollout.rollout import heed
+from shared.policy.rollout.rollout import apply_rehearsal
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, PluginSet
@@ -156,11 +156,11 @@ class Lanes:
             self._end(self.candidate)
             self.candidate = None
 
-    def heed(self, pointer: PolicyPointer) -> None:
+    def apply_rehearsals(self, pointer: PolicyPointer) -> None:
         """Let each policy place by what rehearsals said of it; where they say nothing, by itself."""
         for lane in (self.active, self.candidate):
             if lane is not None:
-                heed(lane.guard.policy, lane.ref, pointer)
+                apply_rehearsal(lane.guard.policy, lane.ref, pointer)
 
     def refuse(self, ref: PolicyRef, failure: Failure) -> None:
         """A policy could not be loaded; told until another pointer comes (``forgive``)."""

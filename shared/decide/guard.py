@@ -120,6 +120,7 @@ class Guard(Generic[Seen, Answer]):
             work()
         except Exception as error:  # noqa: BLE001  as in ``ask``
             self._bad(Failure.EXCEPTION, _told(error), 1)
+            return
         if late := self._deadlines(began):
             self._late(began, late)
 

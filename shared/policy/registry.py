@@ -183,7 +183,7 @@ def goal_of(name: str, card: Card | None = None) -> str:
 
 
 def rehearsed_beside(name: str) -> str:
-    """The policy that may place in the stead of ``name`` where it wins a rehearsal; "": none may."""
+    """The policy that may place instead of ``name`` where it wins a rehearsal; "": none may."""
     beside: str = getattr(LEARNED.get(name), "rehearsed_beside", "")
     return beside
 

@@ -33,7 +33,7 @@ class OwnEvent(Enum):
     RACE_LOST = "race_lost"
     BACKOFF_COMPLETE = "backoff_complete"
     TIMEOUT = "timeout"
-    ROUSED = "roused"
+    WOKEN = "roused"
     GATED = "gated"
     QUOTA = "quota"
     JOINED = "joined"
@@ -95,7 +95,7 @@ TRANSITIONS: Mapping[Cause, Mapping[Place, set[Place]]] = {
         Place.BACKOFF: {Place.ACTIVE},
         Place.UNSCHEDULABLE: {Place.ACTIVE, Place.BACKOFF},
     },
-    **dict.fromkeys((OwnEvent.TIMEOUT, OwnEvent.ROUSED, *ClusterEvent), _HELPED),
+    **dict.fromkeys((OwnEvent.TIMEOUT, OwnEvent.WOKEN, *ClusterEvent), _HELPED),
 }
 """By cause, and from where: where a pod may go. ``remove`` takes it out from anywhere."""
 

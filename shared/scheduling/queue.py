@@ -3,21 +3,21 @@
         add                      pop
     -----------> ACTIVE ------------------> (in flight, the caller's)
                  ^    ^                        |          |
-      backoff    |    | roused (it may be      | retry    | park (no node fits)
+      backoff    |    | woken (it may be       | retry    | park (no node fits)
       over       |    |  helped) / sweep       v          v
                  +-- BACKOFF <-------------- (error)   UNSCHEDULABLE
                  |        ^                               |
-                 +--------+-------------------------------+  (roused while its backoff still runs: BACKOFF)
+                 +--------+-------------------------------+  (woken while its backoff still runs: BACKOFF)
 
-Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was roused is taken out
+Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was woken is taken out
 of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody at all is), a gang that
 waits for the place of a member it had also before others of its priority, and where queues say who goes, at once. A pod
-is parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
+is parked only when no node takes it at that moment, and whatever changes that wakes it (the coordinator's
 ``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
 it may help, not by how many wait.
 
 Members of a pod group that go together or not at all (``join``) are one item: ordered by the group's priority and its
-first arrival, taken, backed off, parked and roused as one. One whose group cannot be tried yet is GATED: nothing but
+first arrival, taken, backed off, parked and woken as one. One whose group cannot be tried yet is GATED: nothing but
 its group wakes it.
 
 ``places.py`` says which cause takes a pod from which place to which; any other move raises ``InvalidTransition``. A pod
@@ -221,7 +221,7 @@ class PodQueue(GroupQueue):
         entry.ready_at = now
         self._park(entry, frozenset(plugins), now, OwnEvent.RACE_LOST)
 
-    def rouse(self, uid: str, now: float, event: OwnEvent | ClusterEvent = OwnEvent.ROUSED) -> bool:
+    def wake(self, uid: str, now: float, event: OwnEvent | ClusterEvent = OwnEvent.WOKEN) -> bool:
         """Wake one parked pod; while its backoff runs it waits for the end, or if something happened in the cluster
         that helps it (a ``ClusterEvent``), only for those before it. False: it is not parked."""
         entry = self.entries.get(uid)
@@ -244,7 +244,7 @@ class PodQueue(GroupQueue):
             uid = next(iter(self._parked_at), None)
             if uid is None or now - self._parked_at[uid] < self.settings.sweep_age_s:
                 return False
-            self.rouse(uid, now, OwnEvent.TIMEOUT)
+            self.wake(uid, now, OwnEvent.TIMEOUT)
         return True
 
     def has_active(self) -> bool:

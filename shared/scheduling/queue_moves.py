@@ -96,7 +96,7 @@ class Moves:
             self._activate(entry, now, event)
 
     def _in_turn(self) -> bool:
-        """Whether a unit that is roused joins the others whatever its backoff: queues say by their shares, and not by
+        """Whether a unit that is woken joins the others whatever its backoff: queues say by their shares, and not by
         who failed last, who has the room."""
         return self.turns is not None
 

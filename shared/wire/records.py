@@ -173,7 +173,7 @@ class PolicyRef(msgspec.Struct, frozen=True):
 
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     """What a rehearsal said of one policy's weights (``sha256``). ``policy``: its title; ``places``: which policy
-    places, it or the one in its stead; ``told``: by how much, for people."""
+    places, it or the one in its place; ``told``: by how much, for people."""
 
     policy: str
     sha256: str

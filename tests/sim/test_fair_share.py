@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.cycle.gang_rousing import GangRouser
+from services.coordinator.cycle.gang_waking import GangWaker
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
 from shared.model.units.pod_group import GroupSource, PodGroup, group_key
@@ -194,7 +194,7 @@ def in_order_of_arrival(_: QueueTurns, units: Iterable[Entry | QueuedGroup]) -> 
 
 @pytest.mark.parametrize(
     ("where", "name", "instead", "units"),
-    [(GangRouser, "line", lambda *_: "", UNITS), (QueueTurns, "foremost", in_order_of_arrival, 300)],
+    [(GangWaker, "line", lambda *_: "", UNITS), (QueueTurns, "foremost", in_order_of_arrival, 300)],
     ids=["room", "nodes kept"],
 )
 def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
@@ -206,7 +206,7 @@ def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
 
 
 def test_ablation_units_that_wait_out_a_backoff_lose_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in kube-scheduler: roused in its backoff, a unit joins only when nobody as important is active."""
+    """As in kube-scheduler: woken in its backoff, a unit joins only when nobody as important is active."""
     monkeypatch.setattr(Moves, "_in_turn", lambda _: False)
     found, wanted = Load(*WEIGHTS).run(), exact(*WEIGHTS)
     assert any(abs(share - wanted[name]) > WITHIN for name, share in found.items()), (found, wanted)

@@ -1,4 +1,4 @@
-"""Whom pods with claims wait for, and what rouses them."""
+"""Whom pods with claims wait for, and what wakes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def step(scene: Scene) -> None:
         scene.advance(world.now + 0.02)
 
 
-def test_what_a_pod_that_went_was_to_get_rouses_those_that_wait_on_other_nodes() -> None:
+def test_what_a_pod_that_went_was_to_get_wakes_those_that_wait_on_other_nodes() -> None:
     scene = Scene(nodes=2, devices=0)
     add_devices(scene.kube, "net", 1, allNodes=True)
     scene.kube.add_pod(make_pod("fill").cpu("3900m").on("n0"))

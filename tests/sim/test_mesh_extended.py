@@ -343,7 +343,7 @@ def test_a_gang_waits_until_a_class_stands_for_what_its_members_request() -> Non
 
 @pytest.mark.parametrize("gang", [False, True])
 @pytest.mark.parametrize("count", [1, 2])
-def test_pods_that_lack_nothing_but_cpu_on_nodes_with_devices_are_roused_when_it_is_free(
+def test_pods_that_lack_nothing_but_cpu_on_nodes_with_devices_are_woken_when_it_is_free(
     count: int, *, gang: bool
 ) -> None:
     scene = ClassScene(nodes=2, devices=2)

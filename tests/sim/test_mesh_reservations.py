@@ -96,7 +96,7 @@ def test_who_is_not_meant_never_gets_the_room() -> None:
     assert (told.node_of("web-1"), told.node_of("other")) == ("n0", "")
 
 
-def test_an_owner_that_waits_is_roused_when_room_is_kept_for_it() -> None:
+def test_an_owner_that_waits_is_woken_when_room_is_kept_for_it() -> None:
     told = Told(nodes=1)
     told.pod("there", cpu="4")
     told.settle()

@@ -50,7 +50,7 @@ class _Lifts:
         patch.setattr(ClusterState, "take_room", counting)
 
 
-def test_who_does_not_fit_into_kept_room_is_not_roused_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_fit_into_kept_room_is_not_woken_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(nodes=1)
     reserve(told.kube, "launch", "web", cpu="2")
     told.settle()

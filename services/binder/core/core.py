@@ -120,7 +120,7 @@ class BinderCore:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
         times = [agenda.plans, agenda.sweeps, agenda.claims, self.loans.look_at]
-        if self.state.arriving or self.state.unfinished or self.state.heirs:
+        if self.state.arriving or self.state.unfinished or self.state.inherited:
             times.append(self.state.now)
         if paused:
             times.append(min(paused.values()))
@@ -136,7 +136,7 @@ class BinderCore:
     def busy(self) -> bool:
         """Whether a unit is on its way, or a finished intent still in etcd."""
         state, committer = self.state, self.committer
-        coming = state.in_flight or state.arriving or state.heirs
+        coming = state.in_flight or state.arriving or state.inherited
         return bool(coming or self.cycle.claims.busy or committer.backlog or committer.sent is not None)
 
     def learn(self, events: Iterable[Event], now: float) -> None:
@@ -193,7 +193,7 @@ class BinderCore:
             *self.committer.validate(
                 {
                     *state.in_flight,
-                    *state.heirs,
+                    *state.inherited,
                     *self.cycle.claims.returns.leaving,
                     *(key for gang in state.gangs.values() for key in gang.keys),
                 }
@@ -248,7 +248,7 @@ class BinderCore:
                 for key, stored in foreign.items():
                     self._foreign(key, stored)
             case LookUpFailed():
-                self.lookups.look_failed()
+                self.lookups.look_failed(event)
             case BindingAccepted() | BindingRefused() | BindingUnknown():
                 self.cycle.binding_ended(event)
             case PodRead():
@@ -304,7 +304,7 @@ class BinderCore:
             self.loans.count()
             # What other shards hold is counted first, above: inherited units are judged beside it (I2).
             self.inheritance.take(due)
-        elif self.state.heirs or self.inheritance.put_off:
+        elif self.state.inherited or self.inheritance.put_off:
             self.inheritance.go_on()
         if self.state.paused:
             self.cycle.wake()
@@ -475,7 +475,7 @@ class BinderCore:
             if gang is not None and gang.gathering:
                 gang.bound += 1
             return
-        if binding is not None or uid in state.heirs:
+        if binding is not None or uid in state.inherited:
             return
         # Before it is begun: to ask again for an attempt that has ended is no new attempt.
         if (ended := self.plans.ends.get((term, placement.unit))) is not None:
@@ -553,6 +553,6 @@ class BinderCore:
         own, _ = divide(self.state, {key: stored})
         self.stats.intents_orphaned += len(own)
         self.inheritance.take(own)
-        if binding is not None and key not in self.state.in_flight and key not in self.state.heirs:
+        if binding is not None and key not in self.state.in_flight and key not in self.state.inherited:
             outcome = Outcome.UNRESOLVED if key in self.takeover.put_off else Outcome.CONFLICT  # it may be bound yet
             self.plans.settle(key, outcome, node=binding.node, reason="another intent of this pod is in etcd")

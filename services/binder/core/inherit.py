@@ -63,7 +63,7 @@ class Inheritance:
         """Devices are listed: what was put off is judged now."""
         put_off, self.put_off = self.put_off, {}
         self.take(put_off)
-        for uid in self._takeover.put_off - self._state.heirs.keys():  # of intents that cannot be read
+        for uid in self._takeover.put_off - self._state.inherited.keys():  # of intents that cannot be read
             self._uncount(uid)
 
     def _uncount(self, uid: str) -> None:
@@ -101,16 +101,16 @@ class Inheritance:
         state = self._state
         if self.put_off and self._takeover.devices_listed:
             self._take_put_off()
-        while state.heirs and state.left > 0:
+        while state.inherited and state.left > 0:
             state.left -= 1
-            uid = next(iter(state.heirs))
-            heir = state.heirs.pop(uid)
+            uid = next(iter(state.inherited))
+            inherited = state.inherited.pop(uid)
             self._uncount(uid)
-            binding = adopt(state, heir.intent, heir.pod, gang=heir.gang)
+            binding = adopt(state, inherited.intent, inherited.pod, gang=inherited.gang)
             state.move(binding, BindingStage.COMMITTED)
             state.in_flight[uid] = binding
-            if heir.gang:
-                gang = state.gangs[heir.gang]
+            if inherited.gang:
+                gang = state.gangs[inherited.gang]
                 gang.members[uid] = binding
                 gang.coming -= 1
                 if not gang.coming:
@@ -125,7 +125,7 @@ class Inheritance:
             return True
         if part is not None:
             return part[0] in state.gangs or self._committer.waits(key)
-        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.returns.leaving
+        carried = key in state.in_flight or key in state.inherited or key in self._cycle.claims.returns.leaving
         return carried or self._committer.waits(key)
 
     def _lone(self, key: str, stored: StoredIntent) -> None:
@@ -158,14 +158,14 @@ class Inheritance:
             self._committer.adopt(part_key, stored.created)
             gang.parts.append({pod.uid: pod for pod in part.pods})
         for pod in (pod for part in gang.parts for pod in part.values()):
-            if pod.uid in self._state.in_flight or pod.uid in self._state.heirs:
+            if pod.uid in self._state.in_flight or pod.uid in self._state.inherited:
                 self._state.log("pod_in_two_intents", level="error", pod_uid=pod.uid, gang=key)
                 continue
             gang.coming += 1
             self._expect(intent, pod, key)
 
     def _expect(self, intent: Intent, pod: IntentPod, gang: str) -> None:
-        self._state.heirs[pod.uid] = InheritedPod(intent, pod, gang)
+        self._state.inherited[pod.uid] = InheritedPod(intent, pod, gang)
         self._takeover.opened(pod.uid)
 
     def _judge(self, binding: InFlightBinding) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.binder.core.events import CommitRefused, CommitUnknown, LookedUp, StoredIntent
+from services.binder.core.events import CommitRefused, CommitUnknown, LookedUp, LookUpFailed, StoredIntent
 from services.binder.core.instructions import LookUp
 from services.binder.core.plans import Plans
 from services.binder.core.state import BinderState
@@ -61,10 +61,12 @@ class LookUps:
             self._state.stats.transactions_refused += 1
         self.look()
 
-    def look_failed(self) -> None:
+    def look_failed(self, event: LookUpFailed) -> None:
         """etcd did not answer; it is asked again after a pause."""
-        # The batch stays: until it is known what etcd holds, no other transaction goes.
-        self.again_at = self._state.now + self._state.settings.retry_s
+        # The batch stays: until it is known what etcd holds, no other transaction goes. A later one is not looked up
+        # for this: before its own answer, what is not there yet would be taken for lost.
+        if (batch := self._committer.sent) is not None and batch.number == event.batch:
+            self.again_at = self._state.now + self._state.settings.retry_s
 
     def step(self) -> None:
         """Look again where it is time."""

@@ -154,7 +154,7 @@ class Plans:
         opened.loans.append(loan)
         return Outcome.LENT
 
-    def unheard(self, unit: tuple[int, int], outcome: Outcome, node: str, reason: str) -> None:
+    def keep_end(self, unit: tuple[int, int], outcome: Outcome, node: str, reason: str) -> None:
         """A unit (coordinator's term and number) was given back, and no plan waits for it: the next one hears of it.
 
         A number is of one attempt. To place the pod anew under it would be an attempt that nobody made, and for a
@@ -224,7 +224,7 @@ class Plans:
         at = self._state.agenda.plans
         if at > self.wake_at():
             yield f"agenda: the oldest plan is to be answered at {self.wake_at():.3f}, and is looked at at {at:.3f}"
-        coming = {*(arrival.placement.uid for arrival in self._state.arriving), *self._state.heirs}
+        coming = {*(arrival.placement.uid for arrival in self._state.arriving), *self._state.inherited}
         for key, opened in self._open.items():
             if opened.done and (opened.results or opened.evicting):
                 yield f"plan-open: plan {key} has all its results and is open"

@@ -250,7 +250,7 @@ class BinderState:
     gangs: dict[str, InFlightGang] = field(default_factory=dict)
     arriving: deque[PlacementArrival] = field(default_factory=deque)
     """Placements of plans that are not taken up yet, in order."""
-    heirs: dict[str, InheritedPod] = field(default_factory=dict)
+    inherited: dict[str, InheritedPod] = field(default_factory=dict)
     """Pods of inherited intents that are not taken up yet, by uid: no plan is taken up for one."""
     left: int = 0
     """How many units this turn may still take up, or give back."""

@@ -170,7 +170,7 @@ class BinderTakeover:
     def step(self) -> None:
         """Accept plans if nothing stands against it any more."""
         # Whose turn has not come yet holds up plans beyond the grace: nothing is counted for it so far (I2).
-        if self.accepting or self._judged_at is None or self._state.heirs:
+        if self.accepting or self._judged_at is None or self._state.inherited:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
         # Late is no danger: what is open is counted on its node, and its key cannot be committed again.
@@ -189,7 +189,7 @@ class BinderTakeover:
 
     def validate(self) -> Iterator[str]:
         """Inherited units that plans wait for in vain."""
-        for key in self._open - self._state.in_flight.keys() - self._state.heirs.keys():
+        for key in self._open - self._state.in_flight.keys() - self._state.inherited.keys():
             yield f"inherited: {key} holds plans up, and is not on its way"
 
     def wake_at(self) -> float | None:

@@ -549,7 +549,7 @@ class BindingCycle:
             self._takeover.settled(uid)
         # Before `settle`, which forgets who waited: a later plan that asks for this very attempt must hear its end.
         if outcome in LET_GO and not self._plans.waiting_for(uid):
-            self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
+            self._plans.keep_end((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)
 
     def _left(self, uid: str) -> None:

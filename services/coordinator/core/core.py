@@ -141,12 +141,12 @@ class Core:
         self.sampling = Sampling(state, self.variants)
         self.evaluation = RolloutEvaluation(state, self.variants, self.sampling, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
-        self.together = GroupFailures(
+        self.group_failures = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
         )
         reclaimer = Reclaimer(state, self.ledger, self.nominations)
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
-        parts = UnplacedParts(self.failures, self.together, self.requeuer)
+        parts = UnplacedParts(self.failures, self.group_failures, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.sampling, self.ledger, parts)
         self.outcomes = Outcomes(
             state, self.ledger, self.pods, self.takeover, self.failures, self.nominations, self.giving_way
@@ -352,14 +352,14 @@ class Core:
         for name in self.protected.take():
             self.preemptor.forget_tries(name)
             self.requeuer.node_changed(name, ClusterEvent.POD_DELETED)
-        if agenda.rousing <= now:
+        if agenda.waking <= now:
             work = self._step(self.requeuer.step, work, 2 + self._searching())
         if queue.turns is not None or queue.labelled or state.queues.queues:
             work = self._step(self.queues.step, work, 2 + self._searching())
         if queue.order.backing_off:
             queue.flush(now)
         if (at := self.cycle.seats.wake_at()) is not None and at <= now:
-            self.cycle.seats.rouse()
+            self.cycle.seats.wake()
         self.nominations.holds.step()
         self.nominations.delayed.step()
         self._again = False

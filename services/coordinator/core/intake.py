@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.binding.shards import confined, labelled
-from services.coordinator.core.state import CoordinatorState, Unwell
+from services.coordinator.core.state import CoordinatorState, NodeHealth
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import FREED, Requeuer
@@ -210,7 +210,7 @@ class PodIntake:
                 self.upsert(found.pod)
             elif (entry := state.queue.entries.get(uid)) is not None and not state.devices.lacking(entry.pod):
                 state.awaited_claims.drop(uid)
-                state.stats.woken += state.queue.rouse(uid, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+                state.stats.woken += state.queue.wake(uid, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
 
     def classes_changed(self) -> None:
         """Device classes stand for other extended resources than before: pods that request one are judged anew."""
@@ -224,7 +224,7 @@ class PodIntake:
         ]
         for pod in asking:
             self.upsert(pod, watched=False)
-            state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.DEVICE_CLASS_CHANGED)
+            state.stats.woken += state.queue.wake(pod.uid, state.now, ClusterEvent.DEVICE_CLASS_CHANGED)
 
     def _foreign(self, pod: Pod) -> None:
         """A pending pod that is not tried here. What room is made for one of another scheduler is left to it, as
@@ -377,7 +377,7 @@ class ClusterIntake:
         state = self._state
         self._holds.seen(node.name, node.held, marked=node.marked)
         if node.held:
-            node = replace(node, held=False)  # it decides nothing here: our own taint must rouse nobody
+            node = replace(node, held=False)  # it decides nothing here: our own taint must wake nobody
         if node.reserved[0] or node.reserved[1]:
             state.spared[node.name], node = node.reserved, replace(node, reserved=(False, False))
         elif state.spared:
@@ -391,9 +391,9 @@ class ClusterIntake:
             return
         self._refused.pop(node.name, None)
         if node.conditions:
-            state.unwell[node.name] = Unwell(node.conditions)
+            state.unhealthy[node.name] = NodeHealth(node.conditions)
         else:
-            state.unwell.pop(node.name, None)
+            state.unhealthy.pop(node.name, None)
         if node.deleting:
             node = replace(node, unschedulable=True)  # to the agents it is: all rules must judge it alike
         if (drained := state.drained.get(node.name)) is not None:
@@ -434,7 +434,7 @@ class ClusterIntake:
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
-        self._state.unwell.pop(name, None)
+        self._state.unhealthy.pop(name, None)
         self._state.spared.pop(name, None)
         self._refused.pop(name, None)
         self._holds.gone(name)
@@ -508,7 +508,7 @@ class ClusterIntake:
         elif claim is None and before is not None and before.for_extended:
             owner = before.owner  # it may have kept its pod from every node
         if owner and owner in state.queue.entries:
-            state.stats.woken += state.queue.rouse(owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+            state.stats.woken += state.queue.wake(owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
 
     def _count_sole(self, key: str, before: DeviceClaim | None, claim: DeviceClaim | None) -> None:
         """Who alone has the claim's devices; a pod group that has is looked at as the turn ends."""

@@ -144,7 +144,7 @@ class CoreSettings:
     """How much proof a candidate policy needs at each step."""
 
 
-class Unwell(Struct, frozen=True):
+class NodeHealth(Struct, frozen=True):
     """A node's conditions that are not as they should be: for people, no rule reads them."""
 
     conditions: tuple[Condition, ...]
@@ -178,7 +178,7 @@ class Agenda:
     """Plans to be sent again, placements that nobody confirms."""
     views: float = 0.0
     """Agents that lack nodes, are late, or are to be asked again."""
-    rousing: float = 0.0
+    waking: float = 0.0
     """Changes that may have helped parked pods."""
     evaluation: float = 0.0
     """A policy's window is over, or a change of the pointer was not seen."""
@@ -188,7 +188,7 @@ class Agenda:
     def next(self) -> float:
         """The earliest."""
         return min(
-            self.sweep, self.latencies, self.results, self.ledger, self.views, self.rousing, self.evaluation,
+            self.sweep, self.latencies, self.results, self.ledger, self.views, self.waking, self.evaluation,
             self.telling,
         )  # fmt: skip
 
@@ -280,7 +280,7 @@ class CoordinatorState:
     """By whom and why no cycle begins; None: scheduling goes on."""
     drained: dict[str, Drained] = field(default_factory=dict)
     """By node name, also of nodes that are not there (any more)."""
-    unwell: dict[str, Unwell] = field(default_factory=dict)
+    unhealthy: dict[str, NodeHealth] = field(default_factory=dict)
     """Nodes with a condition that is not as it should be, by name."""
     messages: int = 0
     """The last message_id given."""

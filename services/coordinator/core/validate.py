@@ -128,7 +128,7 @@ def _agenda(core: Core) -> Iterator[str]:
         ("results", agenda.results, now if core.outcomes.busy else NEVER),
         ("ledger", agenda.ledger, core.ledger.wake_at()),
         ("views", agenda.views, core.registry.wake_at()),
-        ("rousing", agenda.rousing, now if core.requeuer.busy else NEVER),
+        ("waking", agenda.waking, now if core.requeuer.busy else NEVER),
         ("evaluation", agenda.evaluation, core.evaluation.wake_at()),
         ("telling", agenda.telling, core.reporter.wake_at()),
     ):

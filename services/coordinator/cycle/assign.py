@@ -228,6 +228,7 @@ class RejudgedSeats:
         self._pod_class = pod_class
         self._candidates = candidates
         self._choices: list[Choice] = []
+        self._chosen: list[int] = []
         self.dry = False
         """Whether a list that was cut may have better than what is left of those answered."""
 
@@ -249,6 +250,7 @@ class RejudgedSeats:
             elif not (raced and conflicts.avoids(uid, head.name)):
                 _assume(state, unit, head.answer, head.name)
                 candidates.take(at)
+                self._chosen.append(at)
                 others = [candidates.head(other) for other in ranked[place + 1 :][: _looked_at(state)]]
                 wanted = _alternatives(state, self._pod_class)
                 self._choices.append(_judged_choice(state, unit, head, others, wanted))
@@ -261,7 +263,10 @@ class RejudgedSeats:
 
     def undo(self, mark: Mark) -> None:
         """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
-        del self._choices[mark[0] :]
+        count = mark[0]
+        for at in self._chosen[count:]:
+            self._candidates.take(at, -1)
+        del self._choices[count:], self._chosen[count:]
 
     def choices(self) -> Iterable[Choice]:
         """The units that were taken, in order."""

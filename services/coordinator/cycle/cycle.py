@@ -55,10 +55,10 @@ SLOT_S = 0.0005
 
 
 class UnplacedParts(Struct, frozen=True):
-    """What units go to that a cycle did not place: lone pods, pod groups, and what they were roused for."""
+    """What units go to that a cycle did not place: lone pods, pod groups, and what they were woken for."""
 
     failures: FailureHandler
-    together: GroupFailures
+    group_failures: GroupFailures
     requeuer: Requeuer
 
 
@@ -82,11 +82,11 @@ class Cycle:
         self._failures = parts.failures
         self._ledger = ledger
         self._requeuer = parts.requeuer
-        self._taker = Taker(state, variants, parts.failures, parts.together)
+        self._taker = Taker(state, variants, parts.failures, parts.group_failures)
         self.seats = self._taker.reserved
         self._dispatcher = Dispatcher(state)
         self._promising = Promising(state, registry, variants)
-        self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
+        self._placer = Placer(state, registry, parts.failures, parts.group_failures, parts.requeuer)
         self._usual_s = 0.0
         self.open: list[OpenCycle] = []
         self.most = 1

@@ -59,7 +59,7 @@ class ConflictTracker:
 
     def parked(self, uid: str) -> None:
         """It sleeps: every node counts again, and so do the races it lost. Two units that the binder refuses on the
-        last node with room would else park and rouse each other in turns, and never back off."""
+        last node with room would else park and wake each other in turns, and never back off."""
         if uid in self.races:
             self.races[uid].avoided.clear()
 
@@ -238,7 +238,7 @@ class FailureHandler:
         self._state.untried.pop(uid, None)
 
     def _back_off(self, pod: Pod, reason: str, message: str) -> None:
-        """The attempt failed, for this reason; what the pod was roused for goes to others meanwhile."""
+        """The attempt failed, for this reason; what the pod was woken for goes to others meanwhile."""
         state = self._state
         self._reporter.tell(pod, reason, message)
         state.attempted(pod.uid, "error")

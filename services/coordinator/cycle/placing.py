@@ -26,7 +26,7 @@ from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.classes import OfferedClass
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.cycle.taking import Together
+from services.coordinator.cycle.taking import GroupUnits
 from services.coordinator.groups.failures import GroupFailures
 from shared.model.pod import Pod
 from shared.model.units.unit import Unit
@@ -63,7 +63,7 @@ class OpenCycle:
 
     classes: dict[int, OfferedClass]
     class_of: dict[int, int]
-    order: list[Unit | Together]
+    order: list[Unit | GroupUnits]
     together: int
     waiting: dict[str, int]
     missing: int
@@ -97,13 +97,13 @@ class Placer:
     """Gives a cycle's units their nodes, in one term."""
 
     def __init__(
-        self, state: CoordinatorState, registry: AgentRegistry, failures: FailureHandler, together: GroupFailures,
+        self, state: CoordinatorState, registry: AgentRegistry, failures: FailureHandler, group_failures: GroupFailures,
         requeuer: Requeuer,
     ) -> None:  # fmt: skip
         self._state = state
         self._registry = registry
         self._failures = failures
-        self._together = together
+        self._group_failures = group_failures
         self._requeuer = requeuer
 
     def place(self, current: OpenCycle) -> Placing:
@@ -126,7 +126,7 @@ class Placer:
         every = {number: self._seats(offered, current) for number, offered in classes.items()}
         left_of: dict[int, list[Unit]] = {number: [] for number in classes}
         for item in current.order:
-            if isinstance(item, Together):
+            if isinstance(item, GroupUnits):
                 yield from self._take_together(item, current, every, found.gangs)
                 continue
             number = current.class_of[item.number]
@@ -208,12 +208,12 @@ class Placer:
     # --- members of a pod group ---------------------------------------------------------------------------------
 
     def _take_together(
-        self, item: Together, current: OpenCycle, every: dict[int, Seats], gangs: list[Gang]
+        self, item: GroupUnits, current: OpenCycle, every: dict[int, Seats], gangs: list[Gang]
     ) -> Iterator[int]:
         """Place at least so many members as the group lacks by now, or none."""
         groups = self._state.groups
         if groups.standing(item.key)[0] is GroupStanding.GATED:
-            self._together.retry(item.key)  # its object went, or its minimum rose: it is gated now
+            self._group_failures.retry(item.key)  # its object went, or its minimum rose: it is gated now
             return
         lacking, left = groups.lacking(item.key), len(item.units)
         used = {current.class_of[unit.number] for unit in item.units}
@@ -237,7 +237,7 @@ class Placer:
                 for unit in taken:
                     if unit.number not in there:
                         self._let_go(unit.pod)
-            self._together.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in kept})
+            self._group_failures.placed(item.key, [unit.pod for unit in item.units], {unit.pod.uid for unit in kept})
             # One that is missing alone is a lone pod to the binder: the minimum is bound already (ADR 0021).
             if lacking > 1:
                 gangs.append(Gang(item.number, item.key, [unit.number for unit in kept], lacking))
@@ -249,7 +249,7 @@ class Placer:
         for number in used:
             every[number].undo(marks[number])
         if gated:
-            self._together.retry(item.key)
+            self._group_failures.retry(item.key)
             return
         dry = [current.classes[number] for number in used if every[number].dry]
         asked = any(current.classes[number].lists or current.classes[number].unknown for number in used)
@@ -257,10 +257,10 @@ class Placer:
         for offered in dry:
             offered.known.widen()
         if dry or len(kept) < len(taken):
-            self._together.retry(item.key)
+            self._group_failures.retry(item.key)
         else:
             missing = "" if asked else _silent(current.missing, unowned)
-            yield from self._together.give_back(item.key, [unit.pod for unit in item.units], missing)
+            yield from self._group_failures.give_back(item.key, [unit.pod for unit in item.units], missing)
 
     def _let_go(self, pod: Pod) -> None:
         """What was assumed by this cycle is not any more; a nomination stands again."""
@@ -332,7 +332,7 @@ class Placer:
         )  # fmt: skip
 
 
-def _seated(seats: Seats, unit: Unit, item: Together) -> bool:
+def _seated(seats: Seats, unit: Unit, item: GroupUnits) -> bool:
     only = item.nodes.get(unit.pod.uid, "")
     return seats.take(unit, only) if isinstance(seats, GuidedSeats) else seats.take(unit)
 

@@ -1,13 +1,13 @@
-"""Which parked pods a change may have helped: those are roused, the others sleep on.
+"""Which parked pods a change may have helped: those are woken, the others sleep on.
 
     a node's row, room given up --amounts, static filters, the rules--> the first of those that fit there now
                                 --room that evicting would make ------> a search for victims on that row
     a latency that fell --first of those whose strict limit it has come within--> the same
     a pod, volume or domain that rules of others read ---------------> groups that such rules keep away, judged anew
-    an attempt of a pod that was roused ends somewhere else ----------> the room that it left is offered to the next
+    an attempt of a pod that was woken ends somewhere else -----------> the room that it left is offered to the next
 
 Changes are only noted as they come. ``step`` then looks into them, so much per turn, by groups of pods that are judged
-alike and in queue order. A pod is roused only for room that takes it, and no more pods than the room has place for:
+alike and in queue order. A pod is woken only for room that takes it, and no more pods than the room has place for:
 the cost of an event does not grow with the number of pods that wait. Everything that may change a verdict must be noted
 here, since a pod is parked on the verdict of the moment.
 
@@ -25,11 +25,11 @@ from msgspec import Struct
 
 from services.coordinator.core.state import NEVER, CoordinatorState
 from services.coordinator.cycle.concerned import concerns
-from services.coordinator.cycle.gang_rousing import (
+from services.coordinator.cycle.gang_waking import (
     JUDGED_IN_FULL,
     LOOKED_UP,
-    ROUSED_AT_ONCE,
-    GangRouser,
+    WOKEN_AT_ONCE,
+    GangWaker,
     places_left,
     taking_nodes,
 )
@@ -78,8 +78,8 @@ class _Change:
     left: deque[int] | None = None
 
 
-class _Roused(Struct, frozen=True):
-    """For whose room a pod was roused: a node's; "": it was judged on all nodes, as a member of group ``key``."""
+class _Woken(Struct, frozen=True):
+    """For whose room a pod was woken: a node's; "": it was judged on all nodes, as a member of group ``key``."""
 
     node_name: str
     key: Hashable
@@ -91,12 +91,12 @@ NOBODY = ""
 
 
 class Requeuer:
-    """Rouses parked pods that a change may have helped, in one term. The marks are cheap; ``step`` does the work."""
+    """Wakes parked pods that a change may have helped, in one term. The marks are cheap; ``step`` does the work."""
 
     def __init__(self, state: CoordinatorState, preemptor: Preemptor, groups: GroupPreemptor) -> None:
         self._state = state
         self._preemptor = preemptor
-        self._gangs = GangRouser(state, preemptor.nominations, groups)
+        self._gangs = GangWaker(state, preemptor.nominations, groups)
         self._nodes: dict[str, _Change] = {}
         self._latencies: dict[str, dict[str, int]] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
@@ -105,7 +105,7 @@ class Requeuer:
         self._budgets = self._joined = False
         self._held: set[str] = set()
         self._unjudged: deque[str] = deque()
-        self._roused: dict[str, _Roused] = {}
+        self._woken: dict[str, _Woken] = {}
         self._concerned: dict[Hashable, tuple[tuple[int, int], list[int]]] = {}
 
     # --- marks --------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Requeuer:
             return
         # A node that is being served begins anew: groups that were passed over there may fit now.
         self._nodes[node_name] = _Change(event)
-        self._state.agenda.rousing = self._state.now
+        self._state.agenda.waking = self._state.now
         if event in OF_DOMAINS:
             self.object_changed(event, node_name)
             for pod in self._state.cluster.index.pods_on(node_name):
@@ -133,7 +133,7 @@ class Requeuer:
             known = self._latencies.setdefault(node_name, {})
             for target, before_us in before.items():  # the farthest: whoever was parked since was parked by any of them
                 known[target] = farther(known.get(target, before_us), before_us)
-            self._state.agenda.rousing = self._state.now
+            self._state.agenda.waking = self._state.now
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
@@ -142,7 +142,7 @@ class Requeuer:
             labels = tuple(sorted(pod.labels.items()))
             # One mark for all that rules read alike: a Deployment that goes is one look, not one a replica.
             self._pods[pod.namespace, labels, relations.anti_affinity, relations.claims] = pod, event
-            self._state.agenda.rousing = self._state.now
+            self._state.agenda.waking = self._state.now
 
     def object_changed(self, event: ClusterEvent, key: str) -> None:
         """A claim, volume, storage class, CSINode, namespace, domain, or devices changed; ``key``: the claim's
@@ -152,40 +152,40 @@ class Requeuer:
         waiting = self._state.queue.waiting
         if waiting.related or self._held or (event is ClusterEvent.NAMESPACE_LABELS and waiting.groups):
             self._objects.setdefault(event, set()).add(key)
-            self._state.agenda.rousing = self._state.now
+            self._state.agenda.waking = self._state.now
 
     def budgets_changed(self) -> None:
         """Evictions may be allowed that were not; only where budgets are never broken does that matter."""
         self._budgets = self._state.settings.preemption_strict
-        self._state.agenda.rousing = self._state.now
+        self._state.agenda.waking = self._state.now
 
     def agents_joined(self) -> None:
         """There is somebody to ask again."""
         self._joined = True
         self._held.discard(NOBODY)
-        self._state.agenda.rousing = self._state.now
+        self._state.agenda.waking = self._state.now
 
     def attempt_ended(self, uid: str, node_name: str = "") -> None:
-        """The attempt to place a pod ended on this node, or nowhere: what it was roused for goes to the next."""
-        roused = self._roused.pop(uid, None)
-        if roused is None:
+        """The attempt to place a pod ended on this node, or nowhere: what it was woken for goes to the next."""
+        woken = self._woken.pop(uid, None)
+        if woken is None:
             return
-        if roused.node_name and (roused.node_name != node_name or not roused.counted):
-            self._nodes[roused.node_name] = _Change(ClusterEvent.POD_DELETED)  # from its first group on, once more
-            self._state.agenda.rousing = self._state.now
-        elif not roused.node_name:
-            group = self._state.queue.waiting.groups.get(roused.key)
+        if woken.node_name and (woken.node_name != node_name or not woken.counted):
+            self._nodes[woken.node_name] = _Change(ClusterEvent.POD_DELETED)  # from its first group on, once more
+            self._state.agenda.waking = self._state.now
+        elif not woken.node_name:
+            group = self._state.queue.waiting.groups.get(woken.key)
             if group is not None:
-                event = OwnEvent.ROUSED if group.needs else ClusterEvent.POD_ADDED
+                event = OwnEvent.WOKEN if group.needs else ClusterEvent.POD_ADDED
                 self._groups.setdefault(group.number, event)
-                self._state.agenda.rousing = self._state.now
+                self._state.agenda.waking = self._state.now
 
     def hold(self, key: str) -> None:
         """A group is judged over turns: what changes until that has ended may help it too, and is kept."""
         self._held.add(key)
 
     def nobody_decides(self) -> None:
-        """There is nobody to ask, so to rouse pods is in vain: what changes is kept until there may be again."""
+        """There is nobody to ask, so to wake pods is in vain: what changes is kept until there may be again."""
         self._held.add(NOBODY)
 
     def swept(self) -> None:
@@ -196,7 +196,7 @@ class Requeuer:
         """It has ended."""
         if key in self._held:
             self._held.discard(key)
-            self._state.agenda.rousing = self._state.now
+            self._state.agenda.waking = self._state.now
 
     # --- work ---------------------------------------------------------------------------------------------------
 
@@ -209,12 +209,12 @@ class Requeuer:
         """Look into what changed, as far as the turn's work goes."""
         state = self._state
         if self._held:
-            state.agenda.rousing = NEVER
+            state.agenda.waking = NEVER
             return
         if self._joined:
             self._unjudged, self._joined = deque(state.queue.unjudged), False
         for _ in range(min(len(self._unjudged), UNJUDGED_AT_ONCE)):
-            state.stats.woken += state.queue.rouse(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
+            state.stats.woken += state.queue.wake(self._unjudged.popleft(), state.now, ClusterEvent.AGENT_JOINED)
         if state.queue.waiting.groups:
             self._look()
         else:
@@ -224,7 +224,7 @@ class Requeuer:
             self._groups.clear()
             self._objects.clear()
             self._budgets = False
-        state.agenda.rousing = state.now if self.busy else NEVER
+        state.agenda.waking = state.now if self.busy else NEVER
 
     def _look(self) -> None:
         # Groups last: all before them note groups, and each is judged on all nodes once for whatever happened.
@@ -257,13 +257,13 @@ class Requeuer:
                 now_us = int(table.newest_latency(target, np.array([row]))[0])
                 found += limited.within(target, before_us, now_us)
                 if farther(before_us, now_us) == now_us:
-                    self._rouse_nominated(node_name, target, now_us)
+                    self._wake_nominated(node_name, target, now_us)
             if len(found) > already:
                 event = ClusterEvent.NODE_LATENCY if known is None else known.event
                 self._nodes[node_name] = _Change(event, deque(self._state.queue.waiting.ordered(found)))
         return len(changed) // LOOKED_UP
 
-    def _rouse_nominated(self, node_name: str, target: str, now_us: int) -> None:
+    def _wake_nominated(self, node_name: str, target: str, now_us: int) -> None:
         """Pods for whom others leave a node that now lies beyond their strict limit look for another."""
         state = self._state
         for pod in state.cluster.nominated_below(node_name, ABOVE_ALL):
@@ -272,7 +272,7 @@ class Requeuer:
             if keeps or limit.latency_target != target or pod.uid not in state.queue.entries:
                 continue
             if self._preemptor.may_go(pod):
-                state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.NODE_LATENCY)
+                state.stats.woken += state.queue.wake(pod.uid, state.now, ClusterEvent.NODE_LATENCY)
 
     def _find_helped(self) -> int:
         """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""
@@ -339,10 +339,10 @@ class Requeuer:
         table, waiting = state.cache.table, state.queue.waiting
         row = table.row_of.get(node_name)
         if change.left is None:
-            # Those first for whom others left: whoever else is roused for that room runs into their nomination.
+            # Those first for whom others left: whoever else is woken for that room runs into their nomination.
             for nominated in state.cluster.nominated_below(node_name, ABOVE_ALL):
                 if nominated.uid in state.queue.entries and self._preemptor.may_go(nominated):
-                    state.stats.woken += state.queue.rouse(nominated.uid, state.now, change.event)
+                    state.stats.woken += state.queue.wake(nominated.uid, state.now, change.event)
         if row is None:
             del self._nodes[node_name]
             return 1
@@ -406,7 +406,7 @@ class Requeuer:
         return [number for number in found if number not in fitting]
 
     def _offer(self, group: ParkedGroup, node_name: str, row: int, taken: dict[str, int], event: ClusterEvent) -> int:
-        """Offer what is left of the row's room to one group. ``taken``: what those roused before it will take."""
+        """Offer what is left of the row's room to one group. ``taken``: what those woken before it will take."""
         state, pod, free = self._state, group.pod, self._free(row)
         if group.needs:
             if self._gangs.gather(group, row, free):
@@ -430,7 +430,7 @@ class Requeuer:
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:
             taken[name] = taken.get(name, 0) + count * amount
-        self._rouse(group, count, node_name, event, counted=counted)
+        self._wake(group, count, node_name, event, counted=counted)
         return 2 + count // 4
 
     def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
@@ -444,11 +444,11 @@ class Requeuer:
         if group is None:
             return 0
         if group.needs:
-            roused, work = self._gangs.rouse(group, event)
-            if not roused and group.judged:
-                roused, more = self._gangs.rouse_otherwise(group)
+            woken, work = self._gangs.wake(group, event)
+            if not woken and group.judged:
+                woken, more = self._gangs.wake_otherwise(group)
                 work += more
-            self._roused.update(dict.fromkeys(roused, _Roused("", group.key, counted=False)))
+            self._woken.update(dict.fromkeys(woken, _Woken("", group.key, counted=False)))
             return work
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
@@ -456,15 +456,15 @@ class Requeuer:
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL + work
         nodes = int(taking_nodes(state, pod, state.constraints.judge(pod)).sum())
-        count = min(len(group.members), nodes, ROUSED_AT_ONCE)
-        self._rouse(group, count, "", event, counted=False)
+        count = min(len(group.members), nodes, WOKEN_AT_ONCE)
+        self._wake(group, count, "", event, counted=False)
         return JUDGED_IN_FULL
 
-    def _rouse(
+    def _wake(
         self, group: ParkedGroup, count: int, node_name: str, event: ClusterEvent | OwnEvent, *, counted: bool
     ) -> None:
         state = self._state
         for uid in group.first(count):
-            if state.queue.rouse(uid, state.now, event):
+            if state.queue.wake(uid, state.now, event):
                 state.stats.woken += 1
-                self._roused[uid] = _Roused(node_name, group.key, counted)
+                self._woken[uid] = _Woken(node_name, group.key, counted)

@@ -32,7 +32,7 @@ or one that more than the nodes themselves decides about."""
 
 
 @dataclass(slots=True)
-class Together:
+class GroupUnits:
     """Units that are placed together: members of pod group ``key``, in the order in which they are tried, of which so
     many as the group lacks must be. ``number`` is that of the whole; ``nodes``: by uid where a member is to go, and
     nowhere else."""
@@ -54,7 +54,7 @@ class TakenUnits:
 
     classes: dict[int, OfferedClass] = field(default_factory=dict)
     class_of: dict[int, int] = field(default_factory=dict)
-    order: list[Unit | Together] = field(default_factory=list)
+    order: list[Unit | GroupUnits] = field(default_factory=list)
     together: int = 0
     """How many of ``order`` are placed together."""
     size_bytes: int = 0
@@ -95,12 +95,12 @@ class Taker:
     """Takes units for cycles, in one term. ``units``: the last unit number given."""
 
     def __init__(
-        self, state: CoordinatorState, variants: Variants, failures: FailureHandler, together: GroupFailures
+        self, state: CoordinatorState, variants: Variants, failures: FailureHandler, group_failures: GroupFailures
     ) -> None:
         self._state = state
         self._variants = variants
         self._failures = failures
-        self._together = together
+        self._group_failures = group_failures
         self.reserved = ReservedSeats(state, failures.conflicts)
         self.classes = Classes()
         self.examination: Examination | None = None
@@ -132,7 +132,7 @@ class Taker:
             # It must be asked of all: nobody behind it goes before it, or it would starve in a backlog (ADR 0045).
             elif sole is not None:
                 taken.held_up = True
-                self._together.retry(pods[0].group)
+                self._group_failures.retry(pods[0].group)
                 break
             else:
                 more = self._take_together(pods, taken)
@@ -144,7 +144,7 @@ class Taker:
         """The group whose examination is not over is tried later."""
         if self.examination is not None:
             self.examination.end()
-            self._together.retry(self.examination.key)
+            self._group_failures.retry(self.examination.key)
             self.examination = None
 
     def _go_on(self, examination: Examination, taken: TakenUnits) -> bool:
@@ -212,7 +212,7 @@ class Taker:
     def _take_together(self, pods: list[Pod], taken: TakenUnits) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
         state, key = self._state, pods[0].group
-        examination = self.examination or self._together.examine(key, pods)
+        examination = self.examination or self._group_failures.examine(key, pods)
         outlook = examination.go_on(state.work - taken.work)
         taken.work += examination.work
         if outlook is None:
@@ -220,7 +220,7 @@ class Taker:
             return False
         self.examination = None
         if outlook.short is not None:
-            self._together.park(key, pods, outlook.short)
+            self._group_failures.park(key, pods, outlook.short)
             return True
         pods = list(outlook.pods)
         if outlook.domain is not None:
@@ -232,18 +232,18 @@ class Taker:
             sum(one.size_bytes for one in known.values()) > MAX_ROUND_BYTES
         ):
             taken.work += 1
-            self._together.too_large(key, pods, size_bytes)
+            self._group_failures.too_large(key, pods, size_bytes)
             return True
         full = taken.size_bytes + size_bytes > MAX_ROUND_BYTES or len(taken.class_of) + len(pods) > MAX_UNITS
         # Only beside others: a group that fills an offer by itself goes alone, or it would never go.
         if full and taken.class_of:
-            self._together.retry(key)
+            self._group_failures.retry(key)
             return False
         entries = state.queue.entries
         units = [Unit(self.number(), pod, entries[pod.uid].able_since) for pod in pods]
         for unit, one in zip(units, judged, strict=True):
             self._add(unit, one, taken)
-        taken.order.append(Together(key, self.number(), units, outlook.nodes))
+        taken.order.append(GroupUnits(key, self.number(), units, outlook.nodes))
         taken.together += 1
         return True
 

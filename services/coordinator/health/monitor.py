@@ -166,7 +166,7 @@ class Vitals:
             "events_waiting": float(self.pulse.events(now, over_s=STEP_S)),
             "writes_queued": float(seen.writes_queued),
             "nodes": float(seen.nodes),
-            "nodes_not_ready": float(sum(not condition.ready for condition in core.state.unwell.values())),
+            "nodes_not_ready": float(sum(not condition.ready for condition in core.state.unhealthy.values())),
             "agents": float(seen.agents),
             "agents_suspect": float(len(seen.suspects)),
             "health": float(LEVELS[self.verdicts.health.verdict]),

@@ -44,7 +44,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     OwnEvent.ATTEMPT_FAILED: "ScheduleAttemptFailure",
     OwnEvent.BACKOFF_COMPLETE: "BackoffComplete",
     OwnEvent.TIMEOUT: "UnschedulableTimeout",
-    OwnEvent.ROUSED: "ForceActivate",
+    OwnEvent.WOKEN: "ForceActivate",
     OwnEvent.RACE_LOST: "ConclaveRaceLost",
     OwnEvent.QUOTA: QUOTA,
     OwnEvent.GATED: INCOMPLETE,

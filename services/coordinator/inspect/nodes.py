@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from services.coordinator.core.core import Core
-from services.coordinator.core.state import Unwell
+from services.coordinator.core.state import NodeHealth
 from services.coordinator.lending.ledger import LoanLedger, LoanShown
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.agent.counters import PRESSURES
@@ -48,7 +48,7 @@ MOST_COLUMNS = 16
 UNMAPPED = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 """Resources beside CPU and memory with a column in the map."""
 
-WELL = Unwell(())
+HEALTHY = NodeHealth(())
 
 DRAINED, UNSCHEDULABLE, UNOWNED, NOT_READY, PRESSURE = 1, 2, 4, 8, 16
 """Bits of ``NodeMap.flags``."""
@@ -210,7 +210,7 @@ def node_shown(
         for resource, column in table.column_of.items()
         if column != PODS_COLUMN and (table.requested[column, row] or resource in node.allocatable)
     }
-    unwell = core.state.unwell.get(name, WELL)
+    health = core.state.unhealthy.get(name, HEALTHY)
     shown = node.labels if labels is None else {key: node.labels[key] for key in labels if key in node.labels}
     return NodeShown(
         name=name,
@@ -223,11 +223,11 @@ def node_shown(
         requested=requested,
         used=_used(core, node, now),
         lent=loans.shown(node) if loans is not None else None,
-        ready=unwell.ready,
+        ready=health.ready,
         cordoned=node.unschedulable and not node.deleting,
         deleting=node.deleting,
-        pressure=unwell.pressure,
-        conditions=list(unwell.conditions),
+        pressure=health.pressure,
+        conditions=list(health.conditions),
         zone=node.labels.get(ZONE, ""),
         region=node.labels.get(REGION, ""),
         pool=pool_of(node.labels),
@@ -285,11 +285,11 @@ def node_map(core: Core, group_by: str = "") -> NodeMap:
         node = table.nodes[row]
         if node is not None and (node.unschedulable or node.deleting):
             flags[row] = UNSCHEDULABLE
-    unwell = core.state.unwell
+    unhealthy = core.state.unhealthy
     for bit, named in (
         (DRAINED, core.state.drained), (UNOWNED, core.registry.ownership.unowned),
-        (NOT_READY, [name for name, found in unwell.items() if not found.ready]),
-        (PRESSURE, [name for name, found in unwell.items() if found.pressure]),
+        (NOT_READY, [name for name, found in unhealthy.items() if not found.ready]),
+        (PRESSURE, [name for name, found in unhealthy.items() if found.pressure]),
     ):  # fmt: skip
         flags[[table.row_of[name] for name in named if name in table.row_of]] |= bit
     group, groups = grouped(table, rows, group_by) if group_by else ([], [])

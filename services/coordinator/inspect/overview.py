@@ -235,8 +235,8 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
             drained=sum(name in state.cache.table.row_of for name in state.drained),
             unowned=len(core.registry.ownership.unowned),
             cordoned=cordoned(core),
-            not_ready=sum(not found.ready for found in state.unwell.values()),
-            pressure=sum(bool(found.pressure) for found in state.unwell.values()),
+            not_ready=sum(not found.ready for found in state.unhealthy.values()),
+            pressure=sum(bool(found.pressure) for found in state.unhealthy.values()),
         ),
         resources=resource_totals(core),
     )

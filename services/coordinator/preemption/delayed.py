@@ -1,6 +1,6 @@
 """For whom nobody is asked to leave yet, so that an autoscaler may add a node first (``preemption_delay``).
 
-    parked, has waited for less than its priority's delay --told so--> delayed --the time is over--> roused, tried again
+    parked, has waited for less than its priority's delay --told so--> delayed --the time is over--> woken, tried again
 
 The time counts from when the unit was first seen, without what its gang or a quota held it: for a gang from when its
 first member might have been tried. A new leader counts again from when it began. What a queue takes back is its own,
@@ -57,7 +57,7 @@ class Delayed:
         state = self._state
         for unit in self._due.take(state.now, AT_ONCE):
             queued = state.queue.groups.get(unit)
-            state.queue.rouse(next(iter(queued.members)) if queued is not None else unit, state.now)
+            state.queue.wake(next(iter(queued.members)) if queued is not None else unit, state.now)
 
     def wake_at(self) -> float | None:
         """When the next one's is."""

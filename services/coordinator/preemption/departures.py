@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.coordinator.core.state import CoordinatorState
-from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.made_room import MadeRoom
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
@@ -15,7 +15,7 @@ from shared.scheduling.numa.inside import LATE_S
 class Departures:
     """One term's. ``made``: what room is made, or kept, by the nominated pod's uid, as ``Nominations`` has it."""
 
-    def __init__(self, state: CoordinatorState, made: dict[str, Making]) -> None:
+    def __init__(self, state: CoordinatorState, made: dict[str, MadeRoom]) -> None:
         self._state = state
         self._made = made
         self._before_until: float | None = None
@@ -68,7 +68,7 @@ class Departures:
             other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
         )
 
-    def stands(self, known: Making) -> bool:
+    def stands(self, known: MadeRoom) -> bool:
         """Whether room may come yet: some victim is where it was or, where zones matter to those that wait, the object
         of its node counts it still. Those that are gone are not looked at again."""
         if known.patient and known.group:
@@ -91,7 +91,7 @@ class Departures:
         found = refusal_at(self._state.feasibility, self._state.constraints.prefiltered(pod), row)
         return found is not None and found.code is Code.UNRESOLVABLE
 
-    def standing(self, making: Making) -> list[str]:
+    def standing(self, made_room: MadeRoom) -> list[str]:
         """Uids of the victims that still are where they were."""
         index = self._state.cluster.index
-        return [uid for uid, (_, node) in making.victims.items() if uid in index.uids_on(node)]
+        return [uid for uid, (_, node) in made_room.victims.items() if uid in index.uids_on(node)]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.due import Due
 from services.coordinator.core.state import CoordinatorState
-from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.made_room import MadeRoom
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.patience import Patience
 from services.coordinator.preemption.protected import Protected
@@ -86,7 +86,7 @@ class _Kept:
     """Nodes that are kept for a group that has waited for too long, at most until then; ``standing``: how many pods
     were in its way there when somebody looked last."""
 
-    making: Making
+    made_room: MadeRoom
     until: float
     standing: int
     helped: bool = False
@@ -151,7 +151,7 @@ class GroupPreemptor:
             if nominations.departures.waits_together(nominated):
                 self._tell(key, pods, message, KEPT, reason)
             else:
-                nominations.end(kept)  # a node was closed: the group is roused, and considered again
+                nominations.end(kept)  # a node was closed: the group is woken, and considered again
             return
         never = group.never_preempts or all(pod.never_preempts for pod in pods)
         delays = reason == UNSCHEDULABLE and not never and nominations.delayed.wanted and self._may_preempt(key)
@@ -245,13 +245,13 @@ class GroupPreemptor:
         for uid in list(members.pending) if members is not None else ():
             if uid not in state.cluster.nominated_to:
                 continue
-            making, entry = nominations.made.get(uid), state.queue.entries.get(uid)
-            if making is not None:
-                left.update(() if making.patient else nominations.departures.standing(making))
-                nominations.end(making)
+            made_room, entry = nominations.made.get(uid), state.queue.entries.get(uid)
+            if made_room is not None:
+                left.update(() if made_room.patient else nominations.departures.standing(made_room))
+                nominations.end(made_room)
             elif entry is not None:  # nominated by a leader before
                 nominations.clear(entry.pod)
-                state.queue.rouse(uid, state.now)
+                state.queue.wake(uid, state.now)
         self._known.setdefault(key, _Held()).stuck |= left
         state.log("group_preemption_over", level="warning", group=key, not_left=len(left))
 
@@ -260,7 +260,7 @@ class GroupPreemptor:
         kept, now = self._kept, self._state.now
         if kept is None or key != self._favoured:
             return False
-        standing = len(self._nominations.departures.standing(kept.making))
+        standing = len(self._nominations.departures.standing(kept.made_room))
         ended, kept.standing = standing < kept.standing, standing
         kept.helped |= ended
         if not ended or now >= kept.until:
@@ -386,7 +386,7 @@ class GroupPreemptor:
             return
         if not found.victims:
             self._drop(key)
-            state.queue.rouse(pods[0].uid, state.now, ClusterEvent.POD_DELETED)
+            state.queue.wake(pods[0].uid, state.now, ClusterEvent.POD_DELETED)
             return
         if not still_helps(state.cluster, state.feasibility, group, pods, found, patient=search.patient):
             search.steps, search.tries = None, search.tries + 1
@@ -396,10 +396,10 @@ class GroupPreemptor:
             return
         self._drop(key)
         if search.patient:
-            making, timeout_s = self._nominations.keep(found.nodes, found.victims, key), state.timeout_s(group)
-            self._kept = _Kept(making, state.now + timeout_s, len(making.victims))
+            made_room, timeout_s = self._nominations.keep(found.nodes, found.victims, key), state.timeout_s(group)
+            self._kept = _Kept(made_room, state.now + timeout_s, len(made_room.victims))
             self._ends_after(key, min(state.settings.gang_patience_s, timeout_s))
-            state.log("group_nodes_kept", group=key, members=len(found.nodes), pods=len(making.victims))
+            state.log("group_nodes_kept", group=key, members=len(found.nodes), pods=len(made_room.victims))
             return
         if search.message:
             self._reporter.unplaced(key, pods, search.message, reason=search.reason)

@@ -34,7 +34,7 @@ from services.coordinator.preemption.delayed import Delayed
 from services.coordinator.preemption.departures import Departures
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
-from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.made_room import MadeRoom
 from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.records import Records
 from services.coordinator.preemption.requests import Requests
@@ -75,15 +75,15 @@ class Nominations:
     def __init__(self, state: CoordinatorState, ledger: Ledger, reporter: StatusReporter) -> None:
         self._state = state
         self._reporter = reporter
-        self.made: dict[str, Making] = {}
+        self.made: dict[str, MadeRoom] = {}
         self.departures = Departures(state, self.made)
         self.holds = Holds(state)
         self.tries = Tries(state)
         self.delayed = Delayed(state)
-        self._closing: dict[str, list[Making]] = {}
+        self._closing: dict[str, list[MadeRoom]] = {}
         """By node that is still being closed, those of which all is stored, each under one of its nodes."""
         self.landing: set[str] = set()
-        self.leaving: dict[str, dict[Making, None]] = {}
+        self.leaving: dict[str, dict[MadeRoom, None]] = {}
         """By victim that is to leave, or leaves, what room is made by that, oldest first."""
         self.given_up = 0
         """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
@@ -120,7 +120,7 @@ class Nominations:
         group: str = "",
         reason: EvictionReason = EvictionReason.PREEMPTION,
         told: str = UNSCHEDULABLE,
-    ) -> Making:
+    ) -> MadeRoom:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
         is stored. Pods of lower priority that are nominated there have to look elsewhere. ``told``: the reason of their
         condition, which stays when they are nominated nowhere any more."""
@@ -128,49 +128,49 @@ class Nominations:
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
         held = self.holds.contended(pod for pod, _ in leaving.values())
-        making = Making({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
-        self._promise(making)
-        self._nominate(making, nodes)
-        for pod in making.pods.values():
+        made_room = MadeRoom({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
+        self._promise(made_room)
+        self._nominate(made_room, nodes)
+        for pod in made_room.pods.values():
             self._reporter.tell(pod, told, message, nominated=pod.nominated_node, after_s=TOLD_AT_LATEST_S)
         state.stats.preemptions += 1
         (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
-        return making
+        return made_room
 
-    def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> Making:
+    def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> MadeRoom:
         """As ``make``, but nobody is asked to leave here: those that are there may end, or somebody else asks them.
         ``group``: the pod group of whose members it is; "": of a lone pod. To other schedulers the nodes are closed as
         soon as may be: nothing waits for that."""
         accounts = self._state.cluster.cache.accounts
         there = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
         held = self.holds.contended(pod for pod, _ in there.values())
-        making = Making({}, there, frozenset(), group, patient=True, held=held)
-        self._nominate(making, nodes)
-        return making
+        made_room = MadeRoom({}, there, frozenset(), group, patient=True, held=held)
+        self._nominate(made_room, nodes)
+        return made_room
 
-    def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
+    def _nominate(self, made_room: MadeRoom, nodes: Mapping[str, str]) -> None:
         state = self._state
         for uid, node in nodes.items():
             waiting = state.queue.entries[uid].pod
             if waiting.nominated_node:
-                making.before.add(uid)
+                made_room.before.add(uid)
             pod = replace(waiting, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
                 if other.uid not in nodes:
                     self._displace(other)
             self.drop(uid)
-            making.pods[uid] = pod
-            self.made[uid] = making
-            if making.held:
+            made_room.pods[uid] = pod
+            self.made[uid] = made_room
+            if made_room.held:
                 self.holds.take(node)
-            if making.patient:
+            if made_room.patient:
                 self.records.let_go(uid)
             else:
                 self.records.keep(uid, pod.key, node)
             state.queue.renominate(uid, pod)
             state.cluster.nominate(pod)
-            state.log("pod_nominated", pod_uid=uid, node=node, victims=len(making.victims))
-        state.groups.touch(making.group)
+            state.log("pod_nominated", pod_uid=uid, node=node, victims=len(made_room.victims))
+        state.groups.touch(made_room.group)
 
     def _displace(self, other: Pod) -> None:
         """It would wait for room that is taken now (kube-scheduler clears these too)."""
@@ -184,9 +184,9 @@ class Nominations:
         state.cluster.withdraw_nomination(other.uid)
         self._tell_of_none(known, other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
-        state.queue.rouse(other.uid, state.now)
+        state.queue.wake(other.uid, state.now)
 
-    def _tell_of_none(self, known: Making | None, pod: Pod) -> None:
+    def _tell_of_none(self, known: MadeRoom | None, pod: Pod) -> None:
         """The pod is nominated nowhere any more, which its status and etcd are to say too. ``known`` None: a leader
         before nominated it."""
         self.records.let_go(pod.uid)
@@ -195,12 +195,12 @@ class Nominations:
         else:
             self._reporter.withdraw_nomination(pod)
 
-    def _promise(self, making: Making) -> None:
+    def _promise(self, made_room: MadeRoom) -> None:
         """Its victims are to leave, and count against the budgets that cover them."""
-        for uid, (pod, _) in making.victims.items():
-            makings = self.leaving.setdefault(uid, {})
-            makings[making] = None
-            if len(makings) == 1:
+        for uid, (pod, _) in made_room.victims.items():
+            rooms = self.leaving.setdefault(uid, {})
+            rooms[made_room] = None
+            if len(rooms) == 1:
                 self._promises.make(pod)
 
     def stored(self, uid: str, number: int) -> None:
@@ -215,7 +215,7 @@ class Nominations:
             known.open = dict.fromkeys(pod.nominated_node for pod in known.pods.values())
         self._begin_closed(known)
 
-    def _begin_closed(self, known: Making) -> None:
+    def _begin_closed(self, known: MadeRoom) -> None:
         """Go on once every node that is to be closed is. Each is looked at until it is, and not again."""
         while known.open:
             node = next(iter(known.open))
@@ -232,7 +232,7 @@ class Nominations:
             if not known.evicting and any(self.made.get(uid) is known for uid in known.pods):
                 self._begin_closed(known)
 
-    def _begin(self, known: Making) -> None:
+    def _begin(self, known: MadeRoom) -> None:
         """Everything is as it must be for the victims to be asked, if that still helps."""
         state = self._state
         entries = [state.queue.entries.get(one) for one in known.pods]
@@ -240,14 +240,14 @@ class Nominations:
         if not waiting or (not known.group and state.constraints.finds_room(next(iter(known.pods.values())))):
             for one in known.pods:  # they go somewhere else, perhaps; parked again, they are considered again
                 self.drop(one)
-                state.queue.rouse(one, state.now, ClusterEvent.POD_DELETED)
+                state.queue.wake(one, state.now, ClusterEvent.POD_DELETED)
             return
         known.evicting = True
         self._evict(known, known.victims)
 
     # --- victims ------------------------------------------------------------------------------------------------
 
-    def _evict(self, known: Making, victims: Iterable[str]) -> None:
+    def _evict(self, known: MadeRoom, victims: Iterable[str]) -> None:
         """Ask those of the victims to leave that still stand where they were, and were not asked yet."""
         state, cluster = self._state, self._state.cluster
         for uid in victims:
@@ -263,7 +263,7 @@ class Nominations:
                 continue  # it is on its way out already, for somebody before
             self._requests.add(self._request(known, uid))
 
-    def _request(self, known: Making, uid: str) -> Eviction:
+    def _request(self, known: MadeRoom, uid: str) -> Eviction:
         """That the victim leave for one of those that it makes room for, whom people are told of from now on."""
         state, (pod, node) = self._state, known.victims[uid]
         by = self._leaves_for(known, node)
@@ -306,7 +306,7 @@ class Nominations:
         pod = self._state.cluster.index.get(uid)
         return pod is None or pod.terminating
 
-    def _needs(self, known: Making, uid: str) -> bool:
+    def _needs(self, known: MadeRoom, uid: str) -> bool:
         """Whether the pod fits only where the victim leaves too, and not by what all its others leave: who was to leave
         for those nominated there before it is among them, and they may be gone. Groups are not looked at so closely."""
         state, cluster = self._state, self._state.cluster
@@ -320,15 +320,15 @@ class Nominations:
                 dry_run.remove(other)
         return not dry_run.takes_beside_nominated()
 
-    def _spare(self, known: Making, uid: str) -> None:
+    def _spare(self, known: MadeRoom, uid: str) -> None:
         """The victim need not leave for it."""
         del known.victims[uid]
         known.left.pop(uid, None)
         self._waits_no_more(known, uid)
         if not self.departures.stands(known):
-            self._state.queue.rouse(next(iter(known.pods)), self._state.now)
+            self._state.queue.wake(next(iter(known.pods)), self._state.now)
 
-    def _waits_no_more(self, known: Making, victim: str) -> None:
+    def _waits_no_more(self, known: MadeRoom, victim: str) -> None:
         del self.leaving[victim][known]
         if not self.leaving[victim]:
             del self.leaving[victim]
@@ -338,13 +338,13 @@ class Nominations:
         self._state.evicted.became(uid, outcome)
         self.given_up += outcome in (REFUSED, UNKNOWN) and uid not in self.leaving
 
-    def _waiting_for(self, eviction: Eviction) -> list[Making]:
+    def _waiting_for(self, eviction: Eviction) -> list[MadeRoom]:
         """What room is made, or kept, by this victim: not only for whom it was told to leave."""
         known = self.made.get(eviction.preemptor)
         kept = known is not None and known.patient and eviction.uid in known.victims
         return [*self.leaving.get(eviction.uid, ()), *((known,) if known is not None and kept else ())]
 
-    def _leaves_for(self, known: Making, node: str) -> Pod:
+    def _leaves_for(self, known: MadeRoom, node: str) -> Pod:
         """The nominated pod for which a victim on the node is told to leave: one that comes there, else the first."""
         pods = [pod for uid, pod in known.pods.items() if self.made.get(uid) is known]
         return next((pod for pod in pods if pod.nominated_node == node), pods[0])
@@ -397,7 +397,7 @@ class Nominations:
                     if known.evicting or known.patient:
                         known.unknown[eviction.uid] += 1
                         known.unsure.add(eviction.uid)
-                        state.queue.rouse(self._leaves_for(known, eviction.node).uid, state.now)
+                        state.queue.wake(self._leaves_for(known, eviction.node).uid, state.now)
                 most = 1 if result.waits else MOST_UNKNOWN
                 hopeless = [known for known in waiting if known.unknown[eviction.uid] >= most]
                 if hopeless:
@@ -405,7 +405,7 @@ class Nominations:
             case _:
                 self._not_gone(eviction, result, waiting)
 
-    def _not_gone(self, eviction: Eviction, result: EvictionResult, waiting: Iterable[Making]) -> None:
+    def _not_gone(self, eviction: Eviction, result: EvictionResult, waiting: Iterable[MadeRoom]) -> None:
         """The victim stays: somebody else may have to go. Those who have not asked for it yet may do so."""
         facts = {"pod_uid": eviction.uid, "preemptor": eviction.preemptor, "reason": result.reason}
         self._state.log("eviction_failed", level="warning", **facts)
@@ -424,7 +424,7 @@ class Nominations:
             elif known.evicting:
                 self._evict(known, (uid,))
 
-    def _is_asked(self, known: Making) -> None:
+    def _is_asked(self, known: MadeRoom) -> None:
         """A victim was asked to leave: soon people are to be told where the pods go."""
         for uid in known.pods if not known.asked else ():
             self._reporter.tell_by(uid, self._state.now + TOLD_AFTER_S)
@@ -439,7 +439,7 @@ class Nominations:
 
     # --- over -----------------------------------------------------------------------------------------------------
 
-    def drop(self, uid: str) -> Making | None:
+    def drop(self, uid: str) -> MadeRoom | None:
         """Room is made for the pod no more, by what is known here; an unknown one is fine. Its nomination stands."""
         known = self.made.pop(uid, None)
         if known is not None and known.held:
@@ -448,7 +448,7 @@ class Nominations:
             self._release(known)
         return known
 
-    def _release(self, known: Making) -> None:
+    def _release(self, known: MadeRoom) -> None:
         """Nobody waits any more for what its victims leave, but for those that are others' too."""
         if known.patient:
             return
@@ -466,7 +466,7 @@ class Nominations:
                 self._tell_of_none(known, pod)
             state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
 
-    def end(self, known: Making) -> None:
+    def end(self, known: MadeRoom) -> None:
         """All of it is given up."""
         state = self._state
         state.groups.touch(known.group)
@@ -479,7 +479,7 @@ class Nominations:
                 if not known.patient:
                     self._tell_of_none(known, entry.pod)
                 state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
-                state.queue.rouse(uid, state.now)
+                state.queue.wake(uid, state.now)
 
     def as_nominated(self, pod: Pod) -> Pod:
         """The pod, as the watch shows it, with the nomination that its status does not say yet. Once it does, and will

@@ -176,7 +176,7 @@ class Preemptor:
         return len(self._state.cache.table.row_of)
 
     def _search_for(self, group: ParkedGroup) -> _Search | None:
-        """The search under way. One for the same pods before they were roused and parked again does not count: what
+        """The search under way. One for the same pods before they were woken and parked again does not count: what
         changed in between was offered to nobody."""
         search = self.searches.get(group.key)
         return search if search is not None and search.group is group else None
@@ -337,7 +337,7 @@ class Preemptor:
             message = search.untold.pop(uid, "")
             if message:
                 self._reporter.tell(pod, UNSCHEDULABLE, message)
-            state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
+            state.queue.wake(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
             chosen = self._chosen(pod, search)
@@ -415,7 +415,7 @@ class Preemptor:
         after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else None
         if pod.nominated_node:
             self.nominations.clear(pod)
-            self._state.queue.rouse(pod.uid, self._state.now)
+            self._state.queue.wake(pod.uid, self._state.now)
         self._tell(pod, message, preemption, first_after_s=after_s)
 
     def _tell(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from services.coordinator.core.state import CoordinatorState
 from services.coordinator.preemption.evictions import ASKED, EVICTED
-from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.made_room import MadeRoom
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.queues.leaving import GIVE_UP_S, Leaving
 from services.coordinator.queues.lent import Lent
@@ -56,10 +56,10 @@ class Finder:
         state, leaving = self._state, self._nominations.leaving
         turns = state.queue.turns
 
-        def same_queue(making: Making) -> bool:
-            pod = next(iter(making.pods.values()), None)
+        def same_queue(made_room: MadeRoom) -> bool:
+            pod = next(iter(made_room.pods.values()), None)
             return (
-                making.reason == EvictionReason.RECLAIM
+                made_room.reason == EvictionReason.RECLAIM
                 and pod is not None and turns is not None and turns.queue_of(pod) == unit.line.name
             )  # fmt: skip
 

@@ -302,7 +302,7 @@ class Reclaimer:
         if is_group and self._search is not None:
             return None  # one at a time
         if (since := parked.pop(key, None)) is None:
-            return None  # it was roused meanwhile
+            return None  # it was woken meanwhile
         # To the end: the next look goes on with those that were looked at longest ago.
         parked[key] = since
         waits = self._waits(key, turns)
@@ -312,7 +312,7 @@ class Reclaimer:
         blocked = state.queues.blocked(unit.line, unit.amounts)
         if blocked is not None:
             if not blocked.problem and not by_own_pods(unit, blocked):
-                state.queue.rouse(pods[0].uid, state.now)  # it is held back, and looked at as such
+                state.queue.wake(pods[0].uid, state.now)  # it is held back, and looked at as such
             return False
         waited_s = max(state.now - since, turns.waited_s(key, state.now))
         if waited_s < state.queues.queues[name].reclaim_after_s:
@@ -413,14 +413,14 @@ class Reclaimer:
                 return False
             room = now
         leaving = [pod for charge in victims if (pod := state.cluster.index.get(charge.uid)) is not None]
-        making = self._nominations.make(
+        made_room = self._nominations.make(
             room.nodes, leaving, frozenset(), failure_message(state.constraints.diagnosis(pods[0])),
             group=key if isinstance(room, GroupRoom) else "", reason=EvictionReason.RECLAIM,
             told=UNSCHEDULABLE if isinstance(room, GroupRoom) else state.constraints.reason(pods[0]),
         )  # fmt: skip
         # At once, with the line below: the next unit of this look must find these leaving and this one coming, or
         # it would take back the same share again.
-        self._leaving.nominate(making.victims)
+        self._leaving.nominate(made_room.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
         state.stats.reclaimed += len(leaving)
         state.log("quota_reclaimed", queue=unit.line.name, unit=unit.key, victims=len(leaving))
@@ -438,9 +438,9 @@ class Reclaimer:
             return False
         message = failure_message(state.constraints.diagnosis(pods[0]))
         told = state.constraints.reason(pods[0])
-        making = self._nominations.make(
+        made_room = self._nominations.make(
             now.nodes, awaited, frozenset(), message, reason=EvictionReason.RECLAIM, told=told
         )  # fmt: skip
-        self._leaving.nominate(making.victims)
+        self._leaving.nominate(made_room.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
         return True

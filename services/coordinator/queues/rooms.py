@@ -15,9 +15,9 @@ from services.coordinator.core.state import CoordinatorState
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.prefilter import Prefiltered
-from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import runs
 from shared.scheduling.groups.trial import Standing, Trial
+from shared.scheduling.groups.tried_members import TriedMembers
 from shared.scheduling.queues.nodes import Charge, WaitingUnit
 from shared.scheduling.queues.outlook import QueueOutlook
 from shared.scheduling.state.node_table import BoolArray
@@ -105,8 +105,8 @@ class GroupRoom:
         self._nodes_version = state.nodes_version
         outlook = QueueOutlook(state.queues)
         self._free = {name: outlook.free(name) - amount for name, amount in unit.amounts}
-        self._crew = Crew(state.cluster, pods)
-        self._base = self._trial = Trial.of(self._crew, state.feasibility)
+        self._tried = TriedMembers(state.cluster, pods)
+        self._base = self._trial = Trial.of(self._tried, state.feasibility)
         self._base.leave(self._standing(state.queues.decided.leaving))
         self.work = self._base.work
 
@@ -140,7 +140,7 @@ class GroupRoom:
             return False
         trial = self._trial = self._base.fork()
         trial.leave(self._standing(pod.uid for pod in gone))
-        for template, alike in runs(self._pods, self._crew):
+        for template, alike in runs(self._pods, self._tried):
             trial.place(template, alike[: self._lacking - len(trial.nodes)], self._allowed)
         self.work += trial.work
         return len(trial.nodes) >= self._lacking

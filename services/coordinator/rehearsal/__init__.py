@@ -1,1 +1,1 @@
-"""Whether a learned policy places by itself or another in its stead: rehearsed beside the leader, never on its loop."""
+"""Whether a learned policy places by itself or another instead: rehearsed beside the leader, never on its loop."""

@@ -1,4 +1,4 @@
-"""Rehearses where the pointer names a policy in whose stead another may place, and keeps the verdict in the pointer.
+"""Rehearses where the pointer names a policy instead of which another may place, and keeps the verdict in the pointer.
 
     pods that stand and wait, nodes --Situation--> a process of the lowest priority --Verdict--> pointer, under the term
 

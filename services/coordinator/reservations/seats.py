@@ -1,14 +1,14 @@
 """Pods for which room is kept go there first, and nobody is asked: ReservationFirst.
 
-    taken off the queue --room kept for it, where all rules let it stand--> assumed in the reservation's stead, planned
+    taken off the queue --room kept for it, where all rules let it stand--> assumed in the reservation's place, planned
                         --none--> as any other pod
-    room came, or came back --> those for whom it is kept, and whom it may hold, are roused
+    room came, or came back --> those for whom it is kept, and whom it may hold, are woken
 
 The reserve pod is lifted, the pod judged on its node as everything else stands, and counted there instead; what does
 not work out is undone at once. No agent could answer for that: to agents the room is taken.
 
 Lifting costs as much as a change of the node, so it is done where the amounts are enough, a few times a pod, and not
-again for its class while the node stays as it is. What is left untried rouses those who wait once more.
+again for its class while the node stays as it is. What is left untried wakes those who wait once more.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ MOST_REFUSALS = 20_000
 FORGET_S = 30.0
 """A refusal by more than the node is remembered so long at most."""
 
-ROUSE_EVERY_S = 1.0
+RETRY_EVERY_S = 1.0
 """A pass over those that are parked is made so often at most."""
 
-MOST_ROUSED = 64
+MOST_WOKEN = 64
 """Pods at a time: room for one is not to wake ten thousand."""
 
 
@@ -57,7 +57,7 @@ class ReservedSeats:
         self._state = state
         self._conflicts = conflicts
         self._refused: dict[tuple[Hashable, str], tuple[int, int, float]] = {}
-        self.rouse_at = 0.0
+        self.retry_at = 0.0
         """When parked pods may be looked through again."""
 
     def seat(self, unit: Unit, template: Hashable | None) -> tuple[Placement | None, int]:
@@ -138,9 +138,9 @@ class ReservedSeats:
 
     def wake_at(self) -> float | None:
         """When parked pods are to be looked through."""
-        return self.rouse_at if self._state.cluster.reserved.offered else None
+        return self.retry_at if self._state.cluster.reserved.offered else None
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Pods that are parked, and for which room is kept since the last look: one pass over them, however much of it
         there is. They wait for the end of their backoff."""
         state, reserved = self._state, self._state.cluster.reserved
@@ -153,7 +153,7 @@ class ReservedSeats:
                     by_owner.setdefault(key, []).append(reserve)
         if not by_owner or not state.queue.waiting.groups:
             return
-        self.rouse_at = state.now + ROUSE_EVERY_S
+        self.retry_at = state.now + RETRY_EVERY_S
         entries, named = state.queue.entries, any(kind == "pod" for _, kind, _ in by_owner)
         known: dict[Hashable, bool] = {}
         able: list[tuple[int, int, str]] = []
@@ -164,10 +164,10 @@ class ReservedSeats:
                 known[alike] = self._helped(pod, by_owner)
             if known[alike]:
                 able.append((-pod.priority, len(able), uid))
-        for _, _, uid in nsmallest(MOST_ROUSED, able):
+        for _, _, uid in nsmallest(MOST_WOKEN, able):
             self._conflicts.parked(uid)
-            state.stats.woken += state.queue.rouse(uid, state.now, OwnEvent.ROUSED)
-        if len(able) > MOST_ROUSED:
+            state.stats.woken += state.queue.wake(uid, state.now, OwnEvent.WOKEN)
+        if len(able) > MOST_WOKEN:
             reserved.offered |= offered
 
     def _helped(self, pod: Pod, by_owner: dict[tuple[str, str, str], list[Pod]]) -> bool:

@@ -16,7 +16,7 @@ from services.coordinator.core.events import Event, PointerSeen, PolicyRead
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import bytes_of, goes_by_nodes, load_policy, made_here, ref_of
-from shared.policy.rollout.rollout import PointerChange, first_pointer, heed
+from shared.policy.rollout.rollout import PointerChange, apply_rehearsal, first_pointer
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
 from shared.runtime.records.prefix_watch import until_known
@@ -85,7 +85,7 @@ class ActivePolicy:
     async def get(self, pointer: PolicyPointer) -> Policy | None:
         """The active policy, placing as the pointer says; None where its weights cannot be had."""
         policy = await self._of(pointer.active)
-        heed(policy, pointer.active, pointer)
+        apply_rehearsal(policy, pointer.active, pointer)
         return policy
 
     async def _of(self, ref: PolicyRef) -> Policy | None:

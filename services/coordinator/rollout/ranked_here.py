@@ -14,7 +14,7 @@ from services.coordinator.core.state import CoordinatorState
 from shared.policy.guard import PlacementGuard
 from shared.policy.observation import Policy, Supplies, ToldDemand, supply
 from shared.policy.registry import goes_by_nodes, made_here
-from shared.policy.rollout.rollout import heed
+from shared.policy.rollout.rollout import apply_rehearsal
 from shared.wire.records import PolicyPointer, PolicyRef
 
 
@@ -50,7 +50,7 @@ class RankedHere:
     def _heed(self, ref: PolicyRef, policy: Policy) -> None:
         """Place by what rehearsals say of it, as agents do."""
         if self._pointer is not None:
-            heed(policy, ref, self._pointer)
+            apply_rehearsal(policy, ref, self._pointer)
 
     def of(self, *, candidate: bool) -> PlacementGuard | None:
         """The policy that decides about such units; None: it is not ranked by here."""

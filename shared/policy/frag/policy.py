@@ -11,7 +11,7 @@ quarter: nobody hands a scheduler the list of pods to come. And ties must fall i
 ranker breaks them at random and agents own different nodes: a fraction of a step, made from a checksum of the node's
 name, is added to each score. FGD loses five points without a fixed order.
 
-Where a rehearsal on the cluster's own demand says so, FGD places in the stead of the learned value (``place_by``).
+Where a rehearsal on the cluster's own demand says so, FGD places instead of the learned value (``place_by``).
 
 A score depends on the node's state alone (what is free of CPU, memory and devices, and the model), and nodes are of few
 kinds: a thousand of openb are in some thirty states at a time. So states are numbered, and scores are kept by state and
@@ -413,18 +413,18 @@ class FragPolicy(GpuPolicy):
     """
 
     rehearsed_beside = FGD
-    """Who may place in its stead."""
+    """Who may place instead of it."""
 
     def __init__(self, weights: WeightsFile) -> None:
         super().__init__(NAME, weights)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """None while another policy places in its stead: then nothing of the learned value explains a choice."""
+        """None while another policy places instead of it: then nothing of the learned value explains a choice."""
         return (*(f"{name}_after" for name in FEATURES), "cost_before") if self.placed_by == NAME else None
 
     def place_by(self, name: str) -> None:
-        """Rank by this policy's scorer from now on: by FGD in its stead, or by the learned value for any other name.
+        """Rank by this policy's scorer from now on: by FGD instead of it, or by the learned value for any other name.
 
         The demand seen so far stays.
         """
@@ -452,7 +452,7 @@ class FragPolicy(GpuPolicy):
         return q
 
     def _net(self) -> CostNet:
-        """The learned value; ``ValueError`` where another policy has come in its stead since somebody took the lens."""
+        """The learned value; ``ValueError`` where another policy has come in its place since somebody took the lens."""
         if not isinstance(self._scorer, Frag):
             raise ValueError(f"{self.placed_by} places in place of {self.name}: there is no value to look into")
         return self._scorer.net

@@ -146,7 +146,7 @@ def rehearsed_of(pointer: PolicyPointer, ref: PolicyRef) -> Rehearsed | None:
     return next((one for one in pointer.rehearsed if ref.sha256 and one.sha256 == ref.sha256), None)
 
 
-def heed(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
+def apply_rehearsal(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
     """Let ``policy``, which is that of ``ref``, place by what a rehearsal said of it; by itself where none did."""
     place_by = getattr(policy, "place_by", None)
     if place_by is not None:

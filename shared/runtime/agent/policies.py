@@ -61,7 +61,7 @@ class PolicyLoader:
         self._drop_replaced(pointer)
         try:
             await self._activate(pointer.active)
-            self._lanes.heed(pointer)  # now, for what follows may have to wait for etcd
+            self._lanes.apply_rehearsals(pointer)  # now, for what follows may have to wait for etcd
             if pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY):
                 await self._try_out(pointer.candidate)
             else:
@@ -69,7 +69,7 @@ class PolicyLoader:
         except StoreError as error:
             log.warning("policy_unread", error=error)
             return False
-        self._lanes.heed(pointer)
+        self._lanes.apply_rehearsals(pointer)
         if self._lanes.active.ref == pointer.active:
             self._lanes.number = pointer.number
         return True

@@ -19,12 +19,12 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_messag
 from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, GroupQuestion, Lacking, group_helps
 from shared.scheduling.explain.preemption import PLAIN, VictimRules
 from shared.scheduling.explain.words import CHANGES
-from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
 from shared.scheduling.groups.preemption import search_group
 from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import Trial
+from shared.scheduling.groups.tried_members import TriedMembers
 from shared.scheduling.state.cluster_state import ClusterState
 
 KINDS_SHOWN, MEMBERS_SHOWN, NODES_SHOWN, VICTIMS_SHOWN, DOMAINS_SHOWN = 8, 8, 3, 20, 8
@@ -139,7 +139,7 @@ def _kinds(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> list[Lacki
         if pod.uid in attempt.rejected:
             alike.setdefault(id(attempt.rejected[pod.uid]), []).append(pod)
     return [
-        Lacking(trial.crew.template_of[pods[0].uid], pods, attempt.rejected[pods[0].uid])
+        Lacking(trial.tried.template_of[pods[0].uid], pods, attempt.rejected[pods[0].uid])
         for pods in list(alike.values())[:KINDS_SHOWN]
     ]
 
@@ -234,11 +234,11 @@ def _domains(
         return ()
     accounts = state.cache.accounts
     offered = domains(state, group.topology.key, [accounts[pod.uid].node_name for pod in bound if pod.uid in accounts])
-    crew = Crew(state, pending)
-    base, found = Trial.of(crew, feasibility), list[DomainFit]()
+    tried = TriedMembers(state, pending)
+    base, found = Trial.of(tried, feasibility), list[DomainFit]()
     for at, value in enumerate(offered.values[:DOMAINS_TRIED]):
         trial = base.fork()
-        for template, pods in runs(pending, crew):
+        for template, pods in runs(pending, tried):
             trial.place(template, pods, offered.mask(at))
         found.append(DomainFit(value, len(trial.nodes)))
     taking = [one for one in found if one.members]

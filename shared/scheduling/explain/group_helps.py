@@ -28,10 +28,10 @@ from shared.scheduling.explain.failing import Failing, failing_rules
 from shared.scheduling.explain.helping import best_new, names_text, openings, size_text
 from shared.scheduling.filters import FILTERS
 from shared.scheduling.filters.accounted import GpuDevices, ResourceFit
-from shared.scheduling.groups.crew import Template
 from shared.scheduling.groups.placing import Attempt, allowed_rows, runs
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import OUTSIDE, Trial
+from shared.scheduling.groups.tried_members import Template
 from shared.scheduling.matching.spread_domains import HOSTNAME
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
@@ -139,10 +139,10 @@ def _admitted(asked: GroupQuestion, opened: Sequence[tuple[Lacking, IntArray]], 
     offered = domains(asked.state, topology.key, stand)
     there = np.unique(np.concatenate([offered.of_row[rows] for _, rows in opened]))
     best: tuple[int, list[str]] = 0, []
-    base, needed = Trial.of(asked.trial.crew, asked.feasibility), wanted + len(asked.attempt.nodes)
+    base, needed = Trial.of(asked.trial.tried, asked.feasibility), wanted + len(asked.attempt.nodes)
     for at in [int(at) for at in there if at >= 0][:DOMAINS_TRIED]:
         mask, trial = offered.mask(at), base.fork()
-        for template, pods in runs(asked.pending, trial.crew):
+        for template, pods in runs(asked.pending, trial.tried):
             trial.place(template, pods, mask)
         taken = _put(trial, asked.pending, opened, max(0, needed - len(trial.nodes)), mask)
         gained = len(trial.nodes) - len(asked.attempt.nodes)
@@ -159,7 +159,7 @@ def _put(
     allowed: BoolArray | None,
 ) -> list[str]:
     """Where ``wanted`` members more would go on the rows that are opened to each kind."""
-    names, before, template_of = trial.crew.cluster.table.names, set(trial.nodes), trial.crew.template_of
+    names, before, template_of = trial.tried.cluster.table.names, set(trial.nodes), trial.tried.template_of
     for one, rows in opened:
         inside = rows if allowed is None else rows[allowed[rows]]
         left = wanted - (len(trial.nodes) - len(before))
@@ -204,13 +204,13 @@ def _apart_by_node(pod: Pod) -> bool:
 
 def _fewer(asked: GroupQuestion, kinds: Sequence[Lacking], wanted: int) -> Iterator[GroupHelp]:
     """The most that each member may ask for of one resource, for the minimum to fit; members that are all alike."""
-    template, crew = kinds[0].template if kinds else None, asked.trial.crew
-    if template is None or len(crew.templates) != 1 or template.rules or not kinds[0].of_amounts:
+    template, tried = kinds[0].template if kinds else None, asked.trial.tried
+    if template is None or len(tried.templates) != 1 or template.rules or not kinds[0].of_amounts:
         return
     pod_class, needed = template.pod.pod_class, wanted + len(asked.attempt.nodes)
     if any(name == GPU_MILLI for name, _ in pod_class.requests):
         return  # shares are cut to devices: no amount is a little less than another
-    base, table = Trial.of(crew, asked.feasibility), asked.state.table
+    base, table = Trial.of(tried, asked.feasibility), asked.state.table
     mask = asked.feasibility.static_verdict(pod_class).mask & table.present[: table.rows]
     rows = np.flatnonzero(mask if asked.allowed is None else mask & asked.allowed)
 

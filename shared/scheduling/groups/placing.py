@@ -24,9 +24,9 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.model.units.pod_group import PodGroup
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
-from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.topology import Domains, domain_rows, domains, worth
 from shared.scheduling.groups.trial import Trial
+from shared.scheduling.groups.tried_members import Template, TriedMembers
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
 from shared.scheduling.state.cluster_state import ClusterState
@@ -121,26 +121,26 @@ def exploring(
     bound: Sequence[Pod] = (),
 ) -> Exploring[tuple[Attempt, Trial]]:
     """The same in parts; nodes must stay what they are until it is over."""
-    crew = Crew(cluster, members, in_turn=True)
-    found = yield from _exploring(crew, feasibility, group, bound)
-    if found[0].reached or not crew.in_turn:
+    tried = TriedMembers(cluster, members, in_turn=True)
+    found = yield from _exploring(tried, feasibility, group, bound)
+    if found[0].reached or not tried.in_turn:
         return found
-    attempt, trial = yield from _exploring(Crew(cluster, members), feasibility, group, bound)
+    attempt, trial = yield from _exploring(TriedMembers(cluster, members), feasibility, group, bound)
     return replace_fields(attempt, work=attempt.work + found[0].work), trial
 
 
 def _exploring(
-    crew: Crew, feasibility: FeasibilityCache, group: PodGroup, bound: Sequence[Pod]
+    tried: TriedMembers, feasibility: FeasibilityCache, group: PodGroup, bound: Sequence[Pod]
 ) -> Exploring[tuple[Attempt, Trial]]:
-    cluster, members, needed = crew.cluster, crew.members, max(0, group.min_count - len(bound))
-    if len(crew.ruled) * len(members) > MAX_PAIRS:
+    cluster, members, needed = tried.cluster, tried.members, max(0, group.min_count - len(bound))
+    if len(tried.ruled) * len(members) > MAX_PAIRS:
         refused = frozenset((TOO_MANY_RULES,))
         why = Diagnosis(len(cluster.table.row_of), 0, {}, refused, TOO_MANY_TEXT, NOT_READY)
-        return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)
-    base = Trial.of(crew, feasibility)
-    search = _Search(crew, base, needed)
-    if group.topology is None and len(crew.templates) == 1 and not search.sharing:
-        yield from base.placing(crew.templates[0], members)  # all are alike: no order is better than another
+        return Attempt({}, dict.fromkeys(tried.template_of, why), needed <= 0), Trial.of(tried, feasibility)
+    base = Trial.of(tried, feasibility)
+    search = _Search(tried, base, needed)
+    if group.topology is None and len(tried.templates) == 1 and not search.sharing:
+        yield from base.placing(tried.templates[0], members)  # all are alike: no order is better than another
         return search.attempt(base, False, None, "")
     if group.topology is None:
         return search.attempt(*(yield from search.anyhow(None)), None, "")
@@ -160,36 +160,36 @@ def capacity(
 ) -> int:
     """How many pods like ``pod`` fit now, counted up to ``most``. ``allowed [rows]``: only on these nodes."""
     copies = [replace(pod, uid=f"{pod.uid}/{number}", nominated_node="") for number in range(most)]
-    crew = Crew(cluster, copies)
-    trial = Trial.of(crew, feasibility)
-    return most - len(trial.place(crew.templates[0], copies, allowed)) if copies else 0
+    tried = TriedMembers(cluster, copies)
+    trial = Trial.of(tried, feasibility)
+    return most - len(trial.place(tried.templates[0], copies, allowed)) if copies else 0
 
 
 class _Search:
     """Orders and domains of one attempt. ``base``: nothing is placed there, each trial forks it."""
 
-    def __init__(self, crew: Crew, base: Trial, needed: int) -> None:
-        self._crew = crew
+    def __init__(self, tried: TriedMembers, base: Trial, needed: int) -> None:
+        self._tried = tried
         self._base = base
         self._needed = needed
         self._forked = 0
-        self.sharing = first_to_share(crew.cluster, crew.members)
+        self.sharing = first_to_share(tried.cluster, tried.members)
         self._seats_left = MAX_SEATED
 
     def anyhow(self, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
         """As ``best``, and where members share a claim, with the first of those on one node after the other."""
         trial, reordered = yield from self.best(allowed)
-        if self.sharing and len(trial.nodes) < self._needed <= len(self._crew.members):
+        if self.sharing and len(trial.nodes) < self._needed <= len(self._tried.members):
             trial, reordered = yield from self.seated(trial, allowed)
         return trial, reordered
 
     def best(self, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
         """(the first trial that reaches the minimum, whether it took another order); else that of the given order."""
-        members = self._crew.members
+        members = self._tried.members
         given = yield from self._trial(members, allowed)
-        hopeless = len(self._crew.templates) < 2 or self._needed > len(members)
+        hopeless = len(self._tried.templates) < 2 or self._needed > len(members)
         if not hopeless and len(given.nodes) < self._needed:
-            for order in orders(self._crew, self._base, self._needed, allowed):
+            for order in orders(self._tried, self._base, self._needed, allowed):
                 trial = yield from self._trial(order, allowed)
                 if len(trial.nodes) >= self._needed:
                     return trial, True
@@ -198,19 +198,19 @@ class _Search:
     def seated(self, given: Trial, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
         """With the first member that names a claim which several share on one node after the other: where it is the
         claim gets its devices, and the others go where those can be used. ``given``: what it is without that."""
-        members = self._crew.members
+        members = self._tried.members
         for first in self.sharing:
-            template, others = self._crew.template_of[first.uid], [pod for pod in members if pod is not first]
+            template, others = self._tried.template_of[first.uid], [pod for pod in members if pod is not first]
             rows: IntArray = np.zeros(0, np.int64)
             if template.rejection is None:
                 rows = np.flatnonzero(self._base.mask(template, allowed))
             room = self._base.places(template, rows)
             for row in rows[np.argsort(-room, kind="stable")][: min(MAX_SEATS, self._seats_left)].tolist():
                 self._seats_left -= 1
-                trial, seat = self._base.fork(), np.zeros(self._crew.cluster.table.rows, np.bool_)
+                trial, seat = self._base.fork(), np.zeros(self._tried.cluster.table.rows, np.bool_)
                 seat[row] = True
                 yield from trial.placing(template, [first], seat)
-                for other, pods in runs(others, self._crew):
+                for other, pods in runs(others, self._tried):
                     yield from trial.placing(other, pods, allowed)
                 self._forked += trial.work
                 if len(trial.nodes) >= self._needed:
@@ -222,7 +222,7 @@ class _Search:
         ranked = self._ranked(offered)
         most: tuple[Trial, int] | None = None
         for at in ranked:
-            trial = yield from self._trial(self._crew.members, offered.mask(at))
+            trial = yield from self._trial(self._tried.members, offered.mask(at))
             if len(trial.nodes) >= self._needed:
                 return (yield from self._settled(trial, offered, at, required=required))
             if most is None or len(trial.nodes) > len(most[0].nodes):
@@ -234,7 +234,7 @@ class _Search:
         if not required:
             return self.attempt(*(yield from self.anyhow(None)), None, "")
         if most is None:  # there is no domain at all
-            nowhere: BoolArray = np.zeros(self._crew.cluster.table.rows, np.bool_)
+            nowhere: BoolArray = np.zeros(self._tried.cluster.table.rows, np.bool_)
             return self.attempt(self._base, False, nowhere, "")
         return self.attempt(most[0], False, offered.mask(most[1]), offered.values[most[1]])
 
@@ -242,9 +242,9 @@ class _Search:
         """What a trial amounts to."""
         known: dict[Template, Diagnosis] = {}
         rejected = {}
-        for pod in self._crew.members:
+        for pod in self._tried.members:
             if pod.uid not in trial.nodes:
-                template = self._crew.template_of[pod.uid]
+                template = self._tried.template_of[pod.uid]
                 if template not in known:
                     known[template] = trial.diagnosis(template, allowed)
                 rejected[pod.uid] = known[template]
@@ -259,13 +259,13 @@ class _Search:
         """The minimum is reached in a domain: where that is only preferred, the others go anywhere."""
         if required:
             return self.attempt(trial, reordered, offered.mask(at), offered.values[at])
-        for template, pods in runs([p for p in self._crew.members if p.uid not in trial.nodes], self._crew):
+        for template, pods in runs([p for p in self._tried.members if p.uid not in trial.nodes], self._tried):
             yield from trial.placing(template, pods)
         return self.attempt(trial, reordered, None, offered.values[at])
 
     def _trial(self, order: Sequence[Pod], allowed: BoolArray | None) -> Exploring[Trial]:
         trial = self._base.fork()
-        for template, pods in runs(order, self._crew):
+        for template, pods in runs(order, self._tried):
             yield from trial.placing(template, pods, allowed)
         self._forked += trial.work
         return trial
@@ -275,7 +275,7 @@ class _Search:
         none, so that it can be told why not."""
         if not offered.values:
             return []
-        table, base, wanted = self._crew.cluster.table, self._base, Counter(self._crew.template_of.values())
+        table, base, wanted = self._tried.cluster.table, self._base, Counter(self._tried.template_of.values())
         asked: list[tuple[PodClass, IntArray]] = []
         for template, members in wanted.items():
             most: IntArray = np.zeros(table.rows, np.int64)
@@ -283,18 +283,18 @@ class _Search:
                 fitting = np.flatnonzero(base.mask(template))
                 most[fitting] = np.minimum(base.places(template, fitting), members)
             asked.append((template.pod.pod_class, np.minimum(members, offered.sums(most))))
-        value = worth(table, offered, asked, len(self._crew.members))
+        value = worth(table, offered, asked, len(self._tried.members))
         enough = np.sum([counts for _, counts in asked], axis=0) >= self._needed
         order: list[int] = np.lexsort((-value, ~enough)).tolist()
         return [at for at in order if enough[at]][:MAX_DOMAINS] or order[:1]
 
 
-def orders(crew: Crew, base: Trial, needed: int, allowed: BoolArray | None) -> Iterable[Sequence[Pod]]:
+def orders(tried: TriedMembers, base: Trial, needed: int, allowed: BoolArray | None) -> Iterable[Sequence[Pod]]:
     """Orders that may place more: the large first; the choosy first; only as many as are needed, the smallest."""
-    members, template_of = crew.members, crew.template_of
+    members, template_of = tried.members, tried.template_of
     choice = {
         template: 0 if template.rejection is not None else int(base.mask(template, allowed).sum())
-        for template in crew.templates
+        for template in tried.templates
     }
 
     def large(pod: Pod) -> tuple[float, int]:
@@ -314,11 +314,11 @@ def orders(crew: Crew, base: Trial, needed: int, allowed: BoolArray | None) -> I
         yield [*sorted(chosen, key=choosy), *others]
 
 
-def runs(order: Sequence[Pod], crew: Crew) -> list[Run]:
+def runs(order: Sequence[Pod], tried: TriedMembers) -> list[Run]:
     """Members one after the other by template; put together where there would be too many runs."""
     runs: list[Run] = []
     for pod in order:
-        template = crew.template_of[pod.uid]
+        template = tried.template_of[pod.uid]
         if runs and runs[-1][0] is template:
             runs[-1][1].append(pod)
         else:

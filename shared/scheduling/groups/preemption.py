@@ -23,11 +23,11 @@ from shared.model.pod import Pod
 from shared.model.resources import PODS
 from shared.model.units.pod_group import MAX_MEMBERS, PodGroup
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
 from shared.scheduling.groups.steps import ABOVE_ALL, LOOKED_UP, GroupPreemption, LeavingStep, LeavingSteps, standing
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import Trial
+from shared.scheduling.groups.tried_members import Template, TriedMembers
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE
 from shared.scheduling.preemption.units import VictimUnit, preempting_priority, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
@@ -91,8 +91,8 @@ def still_helps(
     there = [pod for pod in members if pod.uid in found.nodes]
     if len(there) < len(found.nodes):
         return False
-    crew = Crew(cluster, there)
-    trial = Trial.of(crew, feasibility)
+    tried = TriedMembers(cluster, there)
+    trial = Trial.of(tried, feasibility)
     below = preempting_priority(group, members) + patient
     for victim in found.victims:
         pod = cluster.index.get(victim.uid)
@@ -102,7 +102,7 @@ def still_helps(
             trial.leave(standing(cluster, (pod,)))
     for pod in there:
         row = cluster.table.row_of.get(found.nodes[pod.uid])
-        template = crew.template_of[pod.uid]
+        template = tried.template_of[pod.uid]
         if row is None or template.rejection is not None or not trial.takes(template, row):
             return False
         trial.put(pod, row)
@@ -120,7 +120,7 @@ def places_to_empty(
     first; None: all nodes."""
     hunt = _Hunt(cluster, feasibility, group, members, bound, patient=False)
     hunt.below = ABOVE_ALL
-    return list(hunt.places(Trial.of(Crew(cluster, members), feasibility)))
+    return list(hunt.places(Trial.of(TriedMembers(cluster, members), feasibility)))
 
 
 class _Hunt:
@@ -157,8 +157,8 @@ class _Hunt:
         least = min(self.cluster.index.priorities, default=self.below)
         if least >= self.below or len(self.members) < self.needed:
             return GroupPreemption(reason=NO_CANDIDATE)
-        crew = Crew(self.cluster, self.members)
-        base = Trial.of(crew, self.feasibility)
+        tried = TriedMembers(self.cluster, self.members)
+        base = Trial.of(tried, self.feasibility)
         yield base.work
         for allowed in self.places(base):
             found = yield from self._within(base, allowed)
@@ -176,7 +176,7 @@ class _Hunt:
         accounts = self.cluster.cache.accounts
         occupied = (accounts[pod.uid].node_name for pod in self.bound if pod.uid in accounts)
         offered = domains(self.cluster, topology.key, occupied)
-        templates = base.crew.templates
+        templates = base.tried.templates
         now = np.sum([offered.sums(self._most(base, template)) for template in templates], axis=0)
         then = np.sum([offered.sums(self._most_emptied(base, template)) for template in templates], axis=0)
         order = [at for at in np.lexsort((then, -now)).tolist() if then[at] >= self.needed][:DOMAINS_TRIED]
@@ -272,7 +272,7 @@ class _Hunt:
     def _rows(self, base: Trial, allowed: BoolArray | None, missing: int) -> tuple[list[int], int, FloatArray]:
         """Nodes to take victims from, the cheapest first; how many of them to look at first; and what each costs
         ``[rows]``. Either way enough for twice the missing."""
-        templates = base.crew.templates
+        templates = base.tried.templates
         most = np.max([self._most_emptied(base, template) for template in templates], axis=0)
         if allowed is not None:
             most = np.where(allowed, most, 0)
@@ -284,7 +284,7 @@ class _Hunt:
                 price[row] = NOMINATED_PRICE
         rows = np.flatnonzero((most > 0) & (self.cluster.index.removable.below(self.below, PODS) > 0))
         rows = rows[np.argsort(price[rows], kind="stable")]
-        if base.crew.ruled:
+        if base.tried.ruled:
             return rows.tolist(), len(rows), price
         enough = int(np.searchsorted(np.cumsum(most[rows]), 2 * max(1, missing))) + 1
         few = len(rows) if self.patient else max(FIRST_ROWS, enough)
@@ -298,9 +298,9 @@ class _Hunt:
         fresh = base.fork()
         fresh.prefer(price)
         yield fresh, self.members
-        if len(base.crew.templates) > 1:
+        if len(base.tried.templates) > 1:
             emptied = self._after(fresh, steps, (), allowed)
-            for order in orders(base.crew, emptied, self.needed, allowed):
+            for order in orders(base.tried, emptied, self.needed, allowed):
                 yield fresh, order
 
     def _after(
@@ -314,5 +314,5 @@ class _Hunt:
 
     def _place(self, trial: Trial, order: Sequence[Pod], allowed: BoolArray | None) -> None:
         """Members in order, no more than make the minimum."""
-        for template, pods in runs(order, trial.crew):
+        for template, pods in runs(order, trial.tried):
             trial.place(template, pods[: self.needed - len(trial.nodes)], allowed)

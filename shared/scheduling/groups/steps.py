@@ -108,7 +108,7 @@ class LeavingSteps:
         self, trial: Trial, steps: Sequence[LeavingStep], violating: set[str]
     ) -> Generator[int, None, GroupPreemption]:
         """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
-        accounts, ruled = self._cluster.cache.accounts, trial.crew.ruled
+        accounts, ruled = self._cluster.cache.accounts, trial.tried.ruled
         leaving = [
             (step, unit)
             for step in steps

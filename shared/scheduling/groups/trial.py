@@ -23,7 +23,7 @@ from shared.scheduling.cycle.prefilter import reason_of
 from shared.scheduling.cycle.room import places
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import ClusterRule
-from shared.scheduling.groups.crew import Crew, Template
+from shared.scheduling.groups.tried_members import Template, TriedMembers
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 from shared.scheduling.state.room.removable import FloatArray
@@ -48,8 +48,8 @@ class Trial:
     """``nodes``: where each member placed so far would go, by uid, in the order of placing, ``taken``: those nodes;
     ``work``: nodes looked at, one per node and pass."""
 
-    def __init__(self, crew: Crew, table: NodeTable, feasibility: FeasibilityCache) -> None:
-        self.crew = crew
+    def __init__(self, tried: TriedMembers, table: NodeTable, feasibility: FeasibilityCache) -> None:
+        self.tried = tried
         self.nodes: dict[str, str] = {}
         self.taken: set[str] = set()
         self.work = table.rows
@@ -60,15 +60,15 @@ class Trial:
         self._rules: dict[Template, tuple[list[ClusterRule], int]] = {}
 
     @classmethod
-    def of(cls, crew: Crew, feasibility: FeasibilityCache) -> Trial:
+    def of(cls, tried: TriedMembers, feasibility: FeasibilityCache) -> Trial:
         """The cluster as it stands, with pods that members must yield to on the nodes that are kept for them."""
-        table = crew.cluster.table.fork()
-        classes = {template.pod.pod_class for template in crew.templates}
-        trial = cls(crew, table, feasibility.fork(table, classes))
-        for pod, row in crew.one_by_one():
+        table = tried.cluster.table.fork()
+        classes = {template.pod.pod_class for template in tried.templates}
+        trial = cls(tried, table, feasibility.fork(table, classes))
+        for pod, row in tried.one_by_one():
             trial.work += YIELDED_TO
             trial._count(pod, row)
-        for pod_class, rows, copies in crew.summed_up():
+        for pod_class, rows, copies in tried.summed_up():
             trial.work += len(rows)
             table.add_copies(rows, copies, pod_class)
         return trial
@@ -76,8 +76,8 @@ class Trial:
     def fork(self) -> Trial:
         """Another one that goes on from here."""
         table = self._table.fork()
-        classes = {template.pod.pod_class for template in self.crew.templates}
-        other = Trial(self.crew, table, self._feasibility.fork(table, classes))
+        classes = {template.pod.pod_class for template in self.tried.templates}
+        other = Trial(self.tried, table, self._feasibility.fork(table, classes))
         other.nodes, other.taken = dict(self.nodes), set(self.taken)
         other._changes, other._price = list(self._changes), self._price
         for template, (rules, seen) in self._rules.items():
@@ -103,7 +103,7 @@ class Trial:
                 self.put(pod, row)
             else:
                 rest.append(pod)
-        if not rest or self.crew.in_turn:
+        if not rest or self.tried.in_turn:
             return rest
         if self._rules_of(template):
             return (yield from self._one_by_one(template, rest, allowed))
@@ -168,7 +168,7 @@ class Trial:
             else:
                 alike.setdefault(pod.pod_class, []).append(row)
             self.work += LEAVING
-            if self.crew.ruled:
+            if self.tried.ruled:
                 self._changes.append((pod, row, -1))
         for pod_class, rows in alike.items():
             distinct, copies = np.unique(rows, return_counts=True)
@@ -177,7 +177,7 @@ class Trial:
     def put_back(self, gone: Sequence[Standing]) -> bool:
         """Have these pods, which left in thought, stay after all, where members that are placed keep their nodes. False
         where that cannot be; then nothing changed."""
-        if not self.crew.ruled and not any(self._table.names[row] in self.taken for _, row, _ in gone):
+        if not self.tried.ruled and not any(self._table.names[row] in self.taken for _, row, _ in gone):
             return True  # no member is where they are
         back: list[Standing] = []
         for pod, row, devices in gone:
@@ -294,10 +294,10 @@ class Trial:
 
     def _members_stay(self) -> bool:
         """Whether every member placed, whose rules others decide about, could be placed where it is."""
-        if not self.crew.ruled:
+        if not self.tried.ruled:
             return True
-        template_of, row_of = self.crew.template_of, self._table.row_of
-        for pod in self.crew.members:
+        template_of, row_of = self.tried.template_of, self._table.row_of
+        for pod in self.tried.members:
             if pod.uid not in self.nodes:
                 continue
             row, rules = row_of[self.nodes[pod.uid]], self._rules_of(template_of[pod.uid])

@@ -11,7 +11,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.http.desk import Desk
 from services.coordinator.inspect.node_zones import NumaShown, numa_shown
 from services.coordinator.inspect.nodes import (
-    WELL,
+    HEALTHY,
     ZONE,
     NodeDrained,
     NodeMap,
@@ -133,17 +133,17 @@ def _wanted(core: Core, query: NodesQuery) -> Callable[[Node], bool] | None:
     selector = selector_of(query.selector)
     if not (query.state or query.zone or query.pool or selector is not None):
         return None
-    unwell, drained, unowned = core.state.unwell, core.state.drained, core.registry.ownership.unowned
+    unhealthy, drained, unowned = core.state.unhealthy, core.state.drained, core.registry.ownership.unowned
 
     def is_ready(node: Node) -> bool:
-        found = unwell.get(node.name, WELL)
+        found = unhealthy.get(node.name, HEALTHY)
         return found.ready and not found.pressure and not node.closed and node.name not in unowned
 
     states: dict[str, Callable[[Node], bool]] = {
         "": lambda _: True,
         "ready": is_ready,
-        "not_ready": lambda node: not unwell.get(node.name, WELL).ready,
-        "pressure": lambda node: bool(unwell.get(node.name, WELL).pressure),
+        "not_ready": lambda node: not unhealthy.get(node.name, HEALTHY).ready,
+        "pressure": lambda node: bool(unhealthy.get(node.name, HEALTHY).pressure),
         "cordoned": lambda node: node.unschedulable and not node.deleting,
         "drained": lambda node: node.name in drained,
         "unowned": lambda node: node.name in unowned,

@@ -4,7 +4,7 @@
        ^----- the pod turns out not to be bound, or leaves one that is shared -----|
     lifted --its pod seen bound--> spent: it keeps nothing any more, whatever its status still says
 
-A reserve pod is counted as any pod that stands. Who takes it is counted in its stead, never beside it: until the API
+A reserve pod is counted as any pod that stands. Who takes it is counted in its place, never beside it: until the API
 server shows the pod bound it counts as the greater of both, so that a try that fails leaves the room as it was. A bound
 pod tells itself what it took (the Binding writes that), and is believed where it stands on the reservation's node and
 is one of those for whom it is kept: whoever writes the annotation by hand takes nothing.

@@ -230,7 +230,7 @@ def test_lone_pods_of_inherited_intents_are_taken_up_some_per_turn_too() -> None
     world.settings = BinderCoreSettings(validate=True, units_per_turn=3)
     binder = take_over(world)
     core = binder.core
-    assert (len(core.state.in_flight), len(core.state.heirs), core.wake_at) == (3, 1, world.now)
+    assert (len(core.state.in_flight), len(core.state.inherited), core.wake_at) == (3, 1, world.now)
     assert not core.takeover.accepting
     at_rest(world, binder)
     assert core.takeover.accepting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.binder.core.events import CommitUnknown, LookUpFailed
 from services.binder.core.instructions import Bind, Commit, LookUp, MarkPod, ReadPod
 from shared.wire.messages import Outcome
 from tests.unit.services.binder.ablations import without_the_fence
@@ -32,6 +33,21 @@ def test_a_transaction_without_an_answer_is_read_back(fault: str) -> None:
     world.run(binder, LookUp, fault="drop_reply")
     at_rest(world, binder)
     assert [r.outcome for r in binder.answers[request].results] == [Outcome.BOUND, Outcome.BOUND]
+
+
+def test_a_failed_look_at_an_earlier_transaction_asks_nothing_of_the_one_in_flight() -> None:
+    """Looked up before its answer, what is not there yet would go again."""
+    world = make_world()
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p0", "n0")))
+    [commit] = [effect for effect in binder.effects if isinstance(effect, Commit)]
+    world.tell(binder, LookUpFailed(commit.batch - 1))
+    world.pass_time(binder, world.settings.retry_s)
+    assert not [effect for effect in binder.effects if isinstance(effect, LookUp)]
+    world.tell(binder, CommitUnknown(commit.batch))
+    world.run(binder, LookUp, fault="drop_reply")
+    world.pass_time(binder, world.settings.retry_s)
+    assert [effect for effect in binder.effects if isinstance(effect, LookUp)]
 
 
 def late_transaction() -> tuple[World, Binder]:

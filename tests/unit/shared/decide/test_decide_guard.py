@@ -87,6 +87,9 @@ def test_a_failure_counts_once_however_long_it_took():
         assert guard.ask(3.5, ValueError()) is None
         assert guard.resting == resting
     assert guard.failures == {Failure.EXCEPTION: 3}
+    policy, guard = guarded()
+    guard.attempt(lambda: policy.decide(3.5, ValueError("no pods")))
+    assert (guard.failures, guard.problem, guard.resting) == ({Failure.EXCEPTION: 1}, "ValueError: no pods", 0)
 
 
 def test_a_late_answer_is_not_taken_where_the_domain_does_not_let_it_stand():

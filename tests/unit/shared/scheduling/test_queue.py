@@ -1,4 +1,4 @@
-"""The queue: order, backoff, parking and rousing; no pod in two places, none forgotten."""
+"""The queue: order, backoff, parking and waking; no pod in two places, none forgotten."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def parked(*plugins: str) -> PodQueue:
     return queue
 
 
-def test_a_parked_pod_sleeps_until_it_is_roused() -> None:
+def test_a_parked_pod_sleeps_until_it_is_woken() -> None:
     queue = parked("NodeAffinity")
     assert queue.count()[Place.UNSCHEDULABLE] == 1
     assert queue.pop(1, now=200.0) == []
-    assert queue.rouse("uid-a", 200.0, ClusterEvent.NODE_LABELS)
-    assert not queue.rouse("uid-a", 200.0, ClusterEvent.NODE_LABELS)
+    assert queue.wake("uid-a", 200.0, ClusterEvent.NODE_LABELS)
+    assert not queue.wake("uid-a", 200.0, ClusterEvent.NODE_LABELS)
     assert names(queue.pop(1, now=200.0)) == ["a"]
 
 
 def test_a_pod_that_an_event_helped_does_not_wait_for_the_end_of_its_backoff_unless_others_are_before_it() -> None:
     queue = parked("NodeResourcesFit")
-    queue.rouse("uid-a", 0.1, ClusterEvent.POD_DELETED)
+    queue.wake("uid-a", 0.1, ClusterEvent.POD_DELETED)
     assert queue.count()[Place.BACKOFF] == 1
     queue.add(make_pod("b").pod(), now=0.2)
     assert names(queue.pop(1, now=0.2)) == ["b"]
@@ -81,14 +81,14 @@ def test_a_pod_of_higher_priority_leaves_its_backoff_before_others_that_are_acti
     queue.pop(1, now=0.0)
     queue.park("uid-high", {"NodeResourcesFit"}, now=0.0)
     queue.add(make_pod("low").pod(), now=0.1)
-    queue.rouse("uid-high", 0.1, ClusterEvent.POD_DELETED)
+    queue.wake("uid-high", 0.1, ClusterEvent.POD_DELETED)
     assert names(queue.pop(2, now=0.2)) == ["high", "low"]
 
 
-def test_a_pod_roused_for_a_failure_of_our_own_waits_for_the_end_of_its_backoff() -> None:
+def test_a_pod_woken_for_a_failure_of_our_own_waits_for_the_end_of_its_backoff() -> None:
     """Nothing helped it: to try at once would only spin."""
     queue = parked("NodeResourcesFit")
-    queue.rouse("uid-a", 0.1)
+    queue.wake("uid-a", 0.1)
     assert not queue.has_active()
     assert queue.pop(1, now=0.5) == []
     assert names(queue.pop(1, now=1.0)) == ["a"]
@@ -99,7 +99,7 @@ def test_a_pod_that_waits_for_others_under_way_has_no_failed_attempt_and_no_back
     queue.pop(1, now=0.0)
     queue.hold("uid-a", {"PodTopologySpread"}, now=0.0)
     assert queue.count()[Place.UNSCHEDULABLE] == 1
-    queue.rouse("uid-a", 0.01, ClusterEvent.POD_ADDED)
+    queue.wake("uid-a", 0.01, ClusterEvent.POD_ADDED)
     assert queue.count()[Place.ACTIVE] == 1
     assert names(queue.pop(1, now=0.01)) == ["a"]
     assert queue.entries["uid-a"].attempts == 0
@@ -176,8 +176,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.flying.discard(uid)
 
     @rule(pod=pods, event=st.sampled_from(list(ClusterEvent)))
-    def rouse(self, pod: str, event: ClusterEvent) -> None:
-        self.queue.rouse(f"uid-{pod}", self.now, event)
+    def wake(self, pod: str, event: ClusterEvent) -> None:
+        self.queue.wake(f"uid-{pod}", self.now, event)
 
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:

@@ -54,17 +54,17 @@ def test_a_group_is_taken_whole_in_its_order() -> None:
 def test_gated_pods_wait_whatever_happens_in_the_cluster() -> None:
     queue = PodQueue()
     queue.add(make_pod("a").pod(), 0.0, gated=True)
-    assert not queue.rouse("uid-a", 1.0, ClusterEvent.NODE_ADDED)
+    assert not queue.wake("uid-a", 1.0, ClusterEvent.NODE_ADDED)
     assert queue.pop_unit(1000.0) == []
     queue.ungate("uid-a", 1000.0, ClusterEvent.POD_ADDED)
     assert names(queue, 1000.0) == ["a"]
 
 
-def test_one_roused_member_rouses_all() -> None:
+def test_one_woken_member_wakes_all() -> None:
     queue = parked()
     sound(queue)
     assert len(queue.waiting) == 1
-    assert queue.rouse("uid-b", 100.0, ClusterEvent.NODE_ADDED)
+    assert queue.wake("uid-b", 100.0, ClusterEvent.NODE_ADDED)
     sound(queue)
     assert names(queue, 100.0) == ["a", "b"]
 
@@ -92,7 +92,7 @@ def test_a_group_that_waits_for_a_place_it_had_leaves_its_backoff_before_its_equ
     queue.pop_unit(10.0)
     queue.park_group(KEY, FITS, 1, 10.0)
     for uid in ("uid-filler", "uid-again"):
-        queue.rouse(uid, 10.5, ClusterEvent.NODE_TAINTS)
+        queue.wake(uid, 10.5, ClusterEvent.NODE_TAINTS)
     sound(queue)
     assert names(queue, 10.5) == [first]
 
@@ -190,7 +190,7 @@ def lose_a_member(queue: PodQueue) -> None:
 
 def move_one_alone(queue: PodQueue) -> None:
     entry = queue.entries["uid-b"]
-    queue._move(entry, Place.ACTIVE, 0.0, OwnEvent.ROUSED)
+    queue._move(entry, Place.ACTIVE, 0.0, OwnEvent.WOKEN)
 
 
 def forget_who_leads(queue: PodQueue) -> None:

@@ -56,7 +56,7 @@ def test_what_is_given_back_and_is_not_in_flight_stays_where_it_is() -> None:
 def test_a_pod_tells_its_way_through_the_queue() -> None:
     queue = queue_with_all_places()
     queue.story.now = 2.0
-    queue.rouse("uid-parked", 2.0, ClusterEvent.POD_DELETED)
+    queue.wake("uid-parked", 2.0, ClusterEvent.POD_DELETED)
     queue.remove("uid-parked")
     assert queue.story.of("uid-parked") == [
         (0.0, "new -> active (seen)"),

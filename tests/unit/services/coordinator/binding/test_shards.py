@@ -150,7 +150,7 @@ def test_a_gang_goes_to_one_shard_where_one_can_take_it() -> None:
     assert not any(plan.lend for plan in scene.plans)
 
 
-def test_room_that_comes_free_in_any_shard_rouses_a_gang_that_waits() -> None:
+def test_room_that_comes_free_in_any_shard_wakes_a_gang_that_waits() -> None:
     scene = scene_of()
     for name in sum(NODES.values(), ()):
         scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())

@@ -320,7 +320,7 @@ def greedy(core: Core, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         monkeypatch.setattr(part, name, drawing(part.__name__))
     monkeypatch.setattr(PodQueue, "has_active", lambda _: True)
     core.preemptor.searches["a"] = core.group_preemptor.searches["b"] = None  # type: ignore[assignment]
-    core.group_preemptor.begun, core.state.agenda.rousing = 1, 0.0
+    core.group_preemptor.begun, core.state.agenda.waking = 1, 0.0
     return shares
 
 
@@ -345,7 +345,7 @@ def test_many_events_leave_less_work_to_the_steps_but_never_nothing(monkeypatch:
     shares = greedy(scene.core, monkeypatch)
     scene.core.handle([Tick()] * 100, scene.now)
     assert sum(shares.values()) == WORK_PER_TURN - 50
-    scene.core.state.agenda.rousing = 0.0
+    scene.core.state.agenda.waking = 0.0
     scene.core.handle([Tick()] * 500, scene.now)
     assert sum(shares.values()) == LEAST_WORK
 

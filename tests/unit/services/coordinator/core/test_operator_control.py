@@ -119,7 +119,7 @@ def test_a_paused_mesh_does_not_spin_while_backoffs_end() -> None:
     scene = begun("n0")
     scene.add_pod(make_pod("big").cpu("500").pod())
     scene.run(until_s=0.5)
-    scene.core.state.queue.rouse("uid-big", scene.now)
+    scene.core.state.queue.wake("uid-big", scene.now)
     assert scene.core.place_of("uid-big") == ["backoff"]
     tell(scene, ControlSeen(PAUSED))
     scene.trace.clear()

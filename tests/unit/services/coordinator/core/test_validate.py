@@ -127,7 +127,7 @@ def put_off_an_agent(core: Core) -> None:
 
 def put_off_a_change(core: Core) -> None:
     core.requeuer.node_changed("n0", ClusterEvent.NODE_LABELS)
-    core.state.agenda.rousing = NEVER
+    core.state.agenda.waking = NEVER
 
 
 BROKEN: list[tuple[str, Callable[[Core], None]]] = [

@@ -76,6 +76,20 @@ def test_a_list_that_was_cut_and_rises_keeps_no_node_back() -> None:
     assert [choice.node for choice in seats.choices()] == ["a"]
 
 
+def test_who_is_taken_back_leaves_the_node_worth_what_it_was() -> None:
+    state = state_with("a", "b")
+    said = answers(state, ("a", 90, True), ("b", 80, True), ("a", 60, False))
+    first, second = units(2)
+    found = Candidates(state, first.pod.pod_class, NO_NORMS, [said])
+    seats = RejudgedSeats(state, ConflictTracker(state), first.pod.pod_class, found)
+    mark = seats.mark()
+    assert seats.take(first)
+    seats.undo(mark)
+    state.cluster.forget(first.pod.uid)
+    assert seats.take(second)
+    assert [choice.node for choice in seats.choices()] == ["a"]
+
+
 def test_a_node_is_worth_to_the_next_unit_what_the_agent_said_of_that() -> None:
     state = state_with("a", "b")
     said = answers(state, ("a", 90, True), ("b", 80, True), ("a", 60, False), ("b", 70, True))

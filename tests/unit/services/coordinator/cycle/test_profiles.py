@@ -22,7 +22,7 @@ from shared.scheduling.cycle.conflicts import fits, within
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.room import places
 from shared.scheduling.filters.accounted import ResourceFit
-from shared.scheduling.groups.crew import Crew
+from shared.scheduling.groups.tried_members import TriedMembers
 from shared.scheduling.parked_groups import fellows_of, gang_kind, group_key
 from shared.scheduling.places import Place
 from shared.scheduling.profiles import Profiles, profiled
@@ -252,8 +252,8 @@ def test_what_default_constraints_count_tells_members_and_waiting_pods_apart() -
     scene.run()
     profiles, cluster = scene.core.state.settings.profiles, scene.core.state.cluster
     web, alone = (replace(profiles.applied(pod(name, "even", app=name)), group=KEY) for name in ("web", "alone"))
-    crew = Crew(cluster, [web, alone])
-    counted = {template.pod.name: [rule.name for rule in template.rules] for template in crew.templates}
+    tried = TriedMembers(cluster, [web, alone])
+    counted = {template.pod.name: [rule.name for rule in template.rules] for template in tried.templates}
     assert counted == {"web": ["PodTopologySpread"], "alone": []}
     assert fellows_of(web) == KEY
     assert gang_kind(web, frozenset()) == ("gang", group_key(web))

@@ -1,4 +1,4 @@
-"""Whom a change rouses: those it helps, in queue order, as far as the room goes; and what the others cost: nothing."""
+"""Whom a change wakes: those it helps, in queue order, as far as the room goes; and what the others cost: nothing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_event_costs_the_same_however_many_pods_wait(build: Any) -> None:
     assert many == few
 
 
-def test_room_for_two_rouses_two_and_the_others_sleep_on() -> None:
+def test_room_for_two_wakes_two_and_the_others_sleep_on() -> None:
     scene = full()
     waiting(scene, 20, lambda number: make_pod(f"w{number}").cpu("2"))
     offered = len(scene.of(SendOffer))
@@ -110,8 +110,8 @@ def test_room_goes_to_the_highest_priority_first_and_what_is_left_to_whom_it_fit
     assert parked(scene) == 1
 
 
-def test_room_that_the_roused_pod_leaves_to_others_goes_to_the_next() -> None:
-    """It was roused for one node's room, and is deleted before it is placed."""
+def test_room_that_the_woken_pod_leaves_to_others_goes_to_the_next() -> None:
+    """It was woken for one node's room, and is deleted before it is placed."""
     scene = full()
     waiting(scene, 2, lambda number: make_pod(f"w{number}").cpu("4"))
     scene.delete_pod("uid-holder0")
@@ -122,7 +122,7 @@ def test_room_that_the_roused_pod_leaves_to_others_goes_to_the_next() -> None:
     assert ("uid-w1", "n0") in scene.bindings
 
 
-def test_room_that_the_roused_pod_leaves_by_going_elsewhere_goes_to_the_next() -> None:
+def test_room_that_the_woken_pod_leaves_by_going_elsewhere_goes_to_the_next() -> None:
     scene = full()
     waiting(scene, 2, lambda number: make_pod(f"w{number}").cpu("4"))
     for holder in ("uid-holder0", "uid-holder1"):
@@ -253,7 +253,7 @@ def test_a_class_that_no_node_takes_is_not_offered() -> None:
     assert parked(scene) == 5
 
 
-def test_while_no_agent_is_there_a_change_rouses_nobody_over_and_over_and_what_it_gave_is_kept() -> None:
+def test_while_no_agent_is_there_a_change_wakes_nobody_over_and_over_and_what_it_gave_is_kept() -> None:
     scene = full(nodes=1)
     waiting(scene, 3, lambda number: make_pod(f"p{number}").cpu("2"))
     for agent in list(scene.agents):

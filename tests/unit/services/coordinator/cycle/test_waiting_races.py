@@ -93,7 +93,7 @@ def test_preemptors_go_on_with_nodes_whose_budget_is_used_up_meanwhile() -> None
     assert len(scene.bindings) == 40
 
 
-def test_room_left_by_a_roused_pod_goes_to_its_group_though_the_node_is_still_being_served() -> None:
+def test_room_left_by_a_woken_pod_goes_to_its_group_though_the_node_is_still_being_served() -> None:
     scene = full(2)
     for number in range(2):
         pod = make_pod(f"first{number}").cpu("4").priority(5).pod()

@@ -1,4 +1,4 @@
-"""Gangs that wait: who rouses them, what they cost others, and what their members demand of each other."""
+"""Gangs that wait: who wakes them, what they cost others, and what their members demand of each other."""
 
 from __future__ import annotations
 

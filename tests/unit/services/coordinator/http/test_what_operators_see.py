@@ -151,7 +151,7 @@ async def test_a_node_that_is_well_again_is_told_so(world: ApiWorld) -> None:
     world.kube.add_node(
         make_node("sick").label(**{"topology.kubernetes.io/zone": "z1", "pool": "gpu", "disk": "ssd"}).gpus(2)
     )
-    await world.until(lambda: not core.state.unwell)
+    await world.until(lambda: not core.state.unhealthy)
 
 
 async def test_the_map_is_grouped_and_has_a_column_per_extended_resource(world: ApiWorld) -> None:

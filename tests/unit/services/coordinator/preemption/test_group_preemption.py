@@ -348,7 +348,7 @@ def test_while_victims_leave_room_for_some_of_the_members_has_nobody_tried() -> 
     tell_group(scene, 2)
     add_members(scene, 2)
     scene.run(batch=100, until_s=10)
-    scene.core.state.queue.rouse("uid-m0", scene.now)
+    scene.core.state.queue.wake("uid-m0", scene.now)
     scene.deliver(Tick())
     scene.run(batch=100, until_s=15)  # tried and parked once more, each member for itself
     tried = scene.core.state.stats.gangs_refused
@@ -406,12 +406,12 @@ def test_room_that_a_queue_takes_back_for_a_gang_is_given_up_with_its_time() -> 
     add_members(scene, 2, priority=0)
     scene.run(batch=100, until_s=8)
     assert sorted(scene.evicted) == ["uid-b0", "uid-b1"]
-    [making] = {id(one): one for one in scene.core.nominations.made.values()}.values()
+    [made_room] = {id(one): one for one in scene.core.nominations.made.values()}.values()
     reasons = {eviction.reason for plan in scene.plans for eviction in plan.evictions}
     assert reasons == {EvictionReason.RECLAIM}
     scene.run(batch=100, until_s=12)
     assert given_up(scene) == 1
-    assert making not in scene.core.nominations.made.values()
+    assert made_room not in scene.core.nominations.made.values()
 
 
 def test_gangs_nominated_to_the_same_nodes_are_placed_in_turn_as_their_room_comes() -> None:

@@ -137,7 +137,7 @@ def test_while_a_victim_is_leaving_nobody_else_is_evicted_for_the_pod() -> None:
     scene.add_pod(high().pod())
     scene.run(until_s=5)
     (victim,) = scene.evicted
-    scene.core.state.queue.rouse("uid-high", scene.now)
+    scene.core.state.queue.wake("uid-high", scene.now)
     scene.run(until_s=30)
     assert scene.evicted == [victim]
     scene.delete_pod(victim)

@@ -191,7 +191,7 @@ def test_a_preemptor_whose_nominated_node_is_closed_preempts_elsewhere() -> None
     (first,) = scene.evicted
     scene.keep_victims = False
     scene.add_node(make_node("n" + first[-1]).cordon().node())
-    scene.core.state.queue.rouse("uid-high", scene.now)
+    scene.core.state.queue.wake("uid-high", scene.now)
     scene.run(until_s=400)
     assert len(scene.evicted) == 2
     assert [uid for uid, _ in scene.bindings] == ["uid-high"]

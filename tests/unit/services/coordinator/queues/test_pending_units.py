@@ -97,7 +97,7 @@ def test_a_unit_is_counted_once_wherever_it_waits() -> None:
     scene.run(batch=100)
     assert [counted(scene, name) for name in ("a", "b")] == [1, 2]
     queue = scene.core.state.queue
-    assert queue.rouse("uid-large", scene.now)
+    assert queue.wake("uid-large", scene.now)
     assert counted(scene, "b") == 2
     up = scene.core.state.queues.structure.nodes["up"]
     assert (pending_in(scene.core.state, up), queue_totals(scene.core).waiting_units) == (3, 3)
@@ -116,7 +116,7 @@ def test_a_unit_that_no_node_takes_and_is_tried_again_costs_its_queue_no_write()
     before = [one.status.pending for one in scene.of(TellQueue)]
     assert before[-1] == 1
     for _ in range(5):
-        assert scene.core.state.queue.rouse("uid-large", scene.now, OwnEvent.TIMEOUT)
+        assert scene.core.state.queue.wake("uid-large", scene.now, OwnEvent.TIMEOUT)
         scene.run(until_s=scene.now + 4)
     assert {one.status.pending for one in scene.of(TellQueue)[len(before) :]} <= {1}
 

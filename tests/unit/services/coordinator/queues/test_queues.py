@@ -325,7 +325,7 @@ def test_room_that_comes_is_shared_by_those_that_wait_parked() -> None:
     assert Counter(name[0] for name in bound(scene)) == {"d": 8, "s": 4}
 
 
-def test_pods_roused_in_their_backoff_are_shared_too() -> None:
+def test_pods_woken_in_their_backoff_are_shared_too() -> None:
     scene = scene_with(Queue("double", weight=Fraction(2)), Queue("single"), nodes=1, cpu="0")
     add(scene, "double", *(f"d{number}" for number in range(16)))
     add(scene, "single", *(f"s{number}" for number in range(16)))

@@ -179,7 +179,7 @@ def test_pods_were_pending_since_they_were_first_seen_however_often_they_were_tr
         scene.add_pod(pod)
     scene.run(until_s=40.0)
     for pod in pods:
-        assert scene.core.state.queue.rouse(pod.uid, scene.now)
+        assert scene.core.state.queue.wake(pod.uid, scene.now)
     scene.run(until_s=20.0)
     told: list[float] = []
     answered = scene.core.evaluation.answered

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.instructions import PatchCondition
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.cycle.gang_rousing import ROUSED_AT_ONCE
+from services.coordinator.cycle.gang_waking import WOKEN_AT_ONCE
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
 from shared.model.units.pod_group import GroupSource, PodGroup, group_key
 from shared.scheduling.preemption.delays import parse_delays
@@ -53,7 +53,7 @@ def drop_claim(scene: Scene) -> None:
 def test_all_gangs_of_a_kind_say_what_is_so_now_and_not_the_first_alone() -> None:
     scene = cluster()
     put_claim(scene)
-    scene, waiting = gangs(scene, ROUSED_AT_ONCE + 4, 2)
+    scene, waiting = gangs(scene, WOKEN_AT_ONCE + 4, 2)
     assert reasons(scene, waiting) == {"Unschedulable"}
     drop_claim(scene)
     scene.run(until_s=25.0)
@@ -110,7 +110,7 @@ def test_pods_are_told_again_though_the_first_of_them_says_so_already() -> None:
     scene, waiting = waits(scene, *(large(f"p{number}", "data") for number in range(5)))
     scene.core.requeuer.hold("test")  # what changes is looked into later
     put_claim(scene)
-    scene.core.state.queue.rouse(waiting[0], scene.now)
+    scene.core.state.queue.wake(waiting[0], scene.now)
     scene.add_node(make_node("small").allocatable(cpu="100m").node())
     scene.run(until_s=15.0)
     assert [scene.pods[uid].condition[1] for uid in waiting] == ["Unschedulable", *["NotReadyForScheduling"] * 4]

@@ -23,8 +23,8 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.groups import placing
-from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, capacity, try_group
+from shared.scheduling.groups.tried_members import TriedMembers
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling.groups.gangs import KEY, attempt, cluster, cpus, gang, member, members, stand
@@ -179,11 +179,11 @@ def test_members_that_differ_in_labels_which_no_rule_reads_are_judged_as_one() -
     found = attempt(state, gang(5), pods)
     assert found.reached
     assert len(set(found.nodes.values())) == 5
-    assert len(Crew(state, pods).templates) == 1
+    assert len(TriedMembers(state, pods).templates) == 1
     shy = member("shy", 1, group="", relations=apart("host", index="3"))
     stand(state, shy, "n0")
-    assert len(Crew(state, pods).templates) == 2
-    assert len(Crew(state, [*pods, member("other", 1, labels={"app": "y"})]).templates) == 3
+    assert len(TriedMembers(state, pods).templates) == 2
+    assert len(TriedMembers(state, [*pods, member("other", 1, labels={"app": "y"})]).templates) == 3
 
 
 def test_a_group_of_too_many_templates_with_rules_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,25 @@ def test_more_is_said_where_a_question_ended_early():
     assert world.next() == key
 
 
+def test_nobody_is_told_to_ask_again_while_a_due_unit_goes_first_and_then_of_what_was_left():
+    """Who asks again each turn would spin for as long as nobody takes the due unit."""
+    world = World(queue("a", maximum={"cpu": 0}), queue("b"), cpu=100)
+    for amount in range(1, 600):
+        world.wait("a", cpu=amount)
+    [key] = world.wait("a", memory=1)
+    [due] = world.wait("b", cpu=1)
+    tree = world.tree
+    tree.reserve(tree.units[due])
+    assert tree.front() is None
+    assert tree.more
+    tree.due[due] = None
+    unit = tree.front()
+    assert (unit, tree.more) == (tree.reserved[due], False)
+    tree.take(unit)
+    assert tree.more
+    assert world.next() == key
+
+
 @pytest.mark.parametrize("limit", [1, 100])
 def test_units_that_come_and_go_behind_one_that_waits_leave_nothing(limit):
     world = World(queue("a", maximum={"cpu": limit}), cpu=100)

@@ -13,8 +13,8 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.trial import Trial
+from shared.scheduling.groups.tried_members import TriedMembers
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.room.nominated_room import NominatedPods, apart
 from tests.unit.shared.scheduling.groups.gangs import member
@@ -89,8 +89,8 @@ def test_a_gang_yields_to_all_of_them_but_its_own_members(seed: int) -> None:
     pods = [replace(member(f"m{number}", 500, priority=5), nominated_node=f"n{number}") for number in range(3)]
     for pod in pods:
         state.nominate(pod)
-    crew = Crew(state, [*pods, member("m3", 500, priority=5)])
-    trial = Trial.of(crew, FeasibilityCache(state.table))
+    tried = TriedMembers(state, [*pods, member("m3", 500, priority=5)])
+    trial = Trial.of(tried, FeasibilityCache(state.table))
     for name in ("cpu", "memory", "pods"):
         free, asked = trial.free(name), Counter[str]()
         for node, there in state.nominated.items():

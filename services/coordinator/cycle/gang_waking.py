@@ -1,8 +1,8 @@
-"""Which parked pod groups are roused: none before there may be room for all that it lacks.
+"""Which parked pod groups are woken: none before there may be room for all that it lacks.
 
-    a node's room --counted towards what groups of one kind lack--> enough for one? --judged on all nodes--> roused
+    a node's room --counted towards what groups of one kind lack--> enough for one? --judged on all nodes--> woken
 
-Gangs of one kind wait together, and are roused as they came. Who brings the changes: ``requeueing.py``.
+Gangs of one kind wait together, and are woken as they came. Who brings the changes: ``requeueing.py``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ YIELDED_TO = 8
 LOOKED_UP = 64
 """Groups that are only noted, or looked up, in the time of one look."""
 
-ROUSED_AT_ONCE = 16
+WOKEN_AT_ONCE = 16
 """Members of a group that one change wakes at most where the room is not counted; the next follow them."""
 
 
-class GangRouser:
-    """Rouses parked pod groups, in one term."""
+class GangWaker:
+    """Wakes parked pod groups, in one term."""
 
     def __init__(self, state: CoordinatorState, nominations: Nominations, preemptor: GroupPreemptor) -> None:
         self._state = state
@@ -58,14 +58,14 @@ class GangRouser:
         self._preemptor.look_again(group)
         return places > 0 and group.lack <= 0
 
-    def rouse(self, group: ParkedGroup, event: ClusterEvent | OwnEvent) -> tuple[list[str], int]:
-        """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
+    def wake(self, group: ParkedGroup, event: ClusterEvent | OwnEvent) -> tuple[list[str], int]:
+        """Wake the pod groups, as they came, for which there may be room on all nodes together; not those that were
         tried since room was last gained. Uids of the members that stand for those, and the work that it was."""
         pod = group.pod
         if pod.nominated_node and self._nominations.departures.waits(pod) and not self._room_elsewhere(pod):
             return [], WAITS  # it is looked at again when more room comes free, and when the last victim has left
         state, pod = self._state, unnominated(group.pod)  # room on all nodes counts, not on one that is kept alone
-        if event is not OwnEvent.ROUSED:
+        if event is not OwnEvent.WOKEN:
             group.gained += 1
         guidance = state.constraints.judge(pod) if state.constraints.template(pod) is not None else None
         if guidance is not None and guidance.rejection is not None:
@@ -76,28 +76,28 @@ class GangRouser:
         queues: dict[str, list[str]] = {}
         for uid in sorted(able, key=group.members.__getitem__):
             queues.setdefault(self.line(state.queue.entries[uid].pod), []).append(uid)
-        roused, spare = list[str](), 0 if queues else left
+        woken, spare = list[str](), 0 if queues else left
         for uids in queues.values():
             room = left
-            for uid in uids[:ROUSED_AT_ONCE]:
-                need = group.needs.get(uid)  # None: it was roused with another member, by this loop
-                if need is not None and need <= room and state.queue.rouse(uid, state.now, event):
+            for uid in uids[:WOKEN_AT_ONCE]:
+                need = group.needs.get(uid)  # None: it was woken with another member, by this loop
+                if need is not None and need <= room and state.queue.wake(uid, state.now, event):
                     room -= need
-                    roused.append(uid)
+                    woken.append(uid)
             spare = max(spare, room)
-        state.stats.woken += len(roused)
+        state.stats.woken += len(woken)
         # At least one place more: with none to wait for, each change would have the group judged on all nodes again.
         group.lack = max(1, min(group.needs.values(), default=1) - spare)
-        return roused, work
+        return woken, work
 
-    def rouse_otherwise(self, group: ParkedGroup) -> tuple[list[str], int]:
-        """Rouse the pod groups, as they came, of which a member of this kind would say otherwise than when it was
-        tried: that one more node helps where none does any more, or the reverse. As ``rouse``."""
+    def wake_otherwise(self, group: ParkedGroup) -> tuple[list[str], int]:
+        """Wake the pod groups, as they came, of which a member of this kind would say otherwise than when it was
+        tried: that one more node helps where none does any more, or the reverse. As ``wake``."""
         state, queue, work = self._state, self._state.queue, len(group.judged) // 4
         now = state.constraints.reasons(queue.entries[uid].pod for uid in group.judged)
         changed = (uid for uid, judged in group.judged.items() if now.get(uid, judged) != judged)
-        first = heapq.nsmallest(ROUSED_AT_ONCE, changed, key=group.members.__getitem__)
-        return [uid for uid in first if queue.rouse(uid, state.now)], work
+        first = heapq.nsmallest(WOKEN_AT_ONCE, changed, key=group.members.__getitem__)
+        return [uid for uid in first if queue.wake(uid, state.now)], work
 
     def line(self, pod: Pod) -> str:
         """Whose room it is: with Queue objects each queue is offered all of it, as the queues' order says who goes."""
@@ -108,8 +108,8 @@ class GangRouser:
         """Whether all of a gang for which victims leave may fit before they have: there are as many places as it lacks
         beside one for everybody else who is nominated."""
         state = self._state
-        making = self._nominations.made.get(pod.uid)
-        others = len(state.cluster.nominated_to) - (len(making.pods) if making is not None else 0)
+        made_room = self._nominations.made.get(pod.uid)
+        others = len(state.cluster.nominated_to) - (len(made_room.pods) if made_room is not None else 0)
         places = room_for(state.cache.table, pod.pod_class, taking_nodes(state, pod, None))
         return places - others >= state.groups.lacking(pod.group)
 

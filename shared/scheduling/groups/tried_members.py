@@ -41,7 +41,7 @@ class Template:
     size: float
 
 
-class Crew:
+class TriedMembers:
     """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: what pods hold that are
     nominated to nodes and that some member must yield to; None: nobody is nominated. ``own``: to whom none yields of
     those: members, and, where they go ``in_turn``, who comes after them. In turn all members go to the nodes that they

@@ -10,7 +10,7 @@ from shared.wire.messages import EvictionReason
 
 
 @dataclass(slots=True, eq=False)
-class Making:
+class MadeRoom:
     """Room for ``pods``, by uid, each nominated to its node, that ``victims`` leave, by uid with where each stands.
 
     ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
