@@ -33,8 +33,9 @@ TOGETHER_S = 0.5
 JUMP = 100
 """A latency, or memory in use, that is so many times what was told before, or so small a part of it, is believed when
 the next agrees. CPU, disks and links do rise so from one moment to the next."""
-BEYOND = 10.0
-"""So many times what a node can allocate no part of it is used: what the system takes beside pods is within that."""
+BEYOND = (2.5, 2.5, 10.0, 10.0)
+"""So many times what a node can allocate no part of it is used: what the system takes beside pods is within that, also
+where little is left for pods (0.94 of 2 shared cores). A disk or link may do more than it says."""
 OLD_S = OLD_SAMPLE_S
 """A node of which nobody has told anything for so long counts by its requests."""
 GONE_S = 600.0
@@ -191,9 +192,9 @@ class MeasuredNodes:
         has = (float(max(1, table.allocatable[CPU_COLUMN, row])), float(max(1, table.allocatable[MEMORY_COLUMN, row])))
         scales: Sequence[float] = (*has, 1.0, 1.0)
         node.beyond = {
-            place: f"{NAMES[place]}: {part.amount:.4g} is beyond {BEYOND:g} times the node's {scale:.4g}; it cannot be"
-            for place, (part, scale) in enumerate(zip(node.parts, scales, strict=True))
-            if part is not None and part.amount > BEYOND * scale
+            place: f"{NAMES[place]}: {part.amount:.4g} is beyond {most:g} times the node's {scale:.4g}; it cannot be"
+            for place, (part, scale, most) in enumerate(zip(node.parts, scales, BEYOND, strict=True))
+            if part is not None and part.amount > most * scale
         }
         fresh = node.fresh()
         known = [part for part in fresh if part is not None]
