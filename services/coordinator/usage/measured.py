@@ -66,6 +66,8 @@ class MeasuredNode:
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
     missing: tuple[str, ...] = ()
+    noted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What sources beside sensors last said is wrong with what they tell, by source."""
     beyond: Mapping[int, str] = field(default_factory=dict)
     """Parts that cannot be, by their place, and why."""
     leapt: float | None = None
@@ -117,7 +119,7 @@ class MeasuredNode:
             told.append(
                 f"memory: jumped from {memory.amount:.4g} to {self.leapt:.4g} bytes; it counts when it is told again"
             )
-        return told
+        return [*told, *(line for lines in self.noted.values() for line in lines)]
 
 
 class UsageSample(Struct, frozen=True):
@@ -217,7 +219,9 @@ class MeasuredNodes:
                     continue
                 node.parts[place] = UsagePart(float(amount), at_s, sample.source)
                 new = node.counts = True
-        if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
+        if sample.latencies is None:
+            node.noted = {**node.noted, sample.source: sample.missing}
+        elif at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s
             doubted = _doubted(node.medians, sample.latencies)
             node.medians = {to: median for to, (median, _) in sample.latencies.items()}
