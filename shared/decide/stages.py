@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from shared.errors import ConfigError, TooFewWindows
 
-
 EVERYBODY = 100
 """Percent of a canary."""
 

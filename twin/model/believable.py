@@ -65,10 +65,7 @@ def _lacking(series: Series) -> float:
 
 def _hole(name: str, share: float, wrong: int) -> str:
     beyond = f"; {wrong} values beyond {BEYOND:g} times what it can allocate are left out" if wrong else ""
-    if share == 1.0:
-        rest = "it is taken to use none beside its pods"
-    else:
-        rest = "the rest of the series stands for it"
+    rest = "it is taken to use none beside its pods" if share == 1.0 else "the rest of the series stands for it"
     return f"node {name}: {max(share, 0.01):.0%} of its cpu or memory was not measured; {rest}{beyond}"
 
 

@@ -122,7 +122,7 @@ class MetricsLooks:
             if not -CLOCK_OFF_S <= off_s <= since_s + CLOCK_OFF_S:
                 where = "behind" if off_s > 0 else "ahead of"
                 missing.append(
-                    f"age: its clock is {abs(off_s):.0f} s {where} the leader's; {PARTS} count as of when they were told"
+                    f"age: its clock is {abs(off_s):.0f} s {where} the leader's; {PARTS} count as of the last look"
                 )
         still_s = self._still.look(metric.node, (metric.cpu_millis, metric.memory_bytes), now_s)
         if still_s:

@@ -63,7 +63,9 @@ def test_nobody_is_handed_all_who_was_in_no_canary_where_there_are_canaries(step
         assert left_out(stage, 0, step, (1, 100), title="mine@1").startswith("mine@1 has decided for nobody yet")
     assert left_out(Stage.CANARY, 1, step, (1, 100), title="mine@1") == "", "it may go on by greater steps"
     assert left_out(Stage.SHADOW, 0, RolloutStep(Stage.CANARY, 50), (1, 100), title="mine@1") == ""
-    assert left_out(Stage.SHADOW, 0, step, (step.percent,) if step.percent else (), title="mine@1") == "", "none to skip"
+    assert left_out(Stage.SHADOW, 0, step, (step.percent,) if step.percent else (), title="mine@1") == "", (
+        "none to skip"
+    )
 
 
 def test_into_shadow_where_windows_begin_none_are_needed():
