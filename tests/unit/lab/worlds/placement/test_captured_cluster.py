@@ -138,8 +138,10 @@ def test_values_that_jump_are_left_out_and_series_that_stand_still_are_told() ->
     capture.series["n2"] = {part: [0.0] * len(values) for part in ("cpu", "memory")}
     cluster = cluster_of(capture, NAME)
     assert cluster.told == (
-        ("node n1: 4% of its cpu or memory was not measured; the rest of the series stands for it; 3 values beyond 10 "
-        "times what it can allocate are left out"),
+        (
+            "node n1: 4% of its cpu or memory was not measured; the rest of the series stands for it; 3 values beyond 10 "
+            "times what it can allocate are left out"
+        ),
         "node n2: its cpu and memory never change; it reads a copy, or nothing measures it",
     )
     assert cluster.lives.use.mean(axis=0)[0] <= 1.1 * use[0], "by the jumps it would be many times as much"
