@@ -139,8 +139,8 @@ def test_values_that_jump_are_left_out_and_series_that_stand_still_are_told() ->
     cluster = cluster_of(capture, NAME)
     assert cluster.told == (
         (
-            "node n1: 4% of its cpu or memory was not measured; the rest of the series stands for it; 3 values beyond 10 "
-            "times what it can allocate are left out"
+            "node n1: 4% of its cpu or memory was not measured; the rest of the series stands for it; 3 values "
+            "beyond 10 times what it can allocate are left out"
         ),
         "node n2: its cpu and memory never change; it reads a copy, or nothing measures it",
     )
