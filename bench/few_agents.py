@@ -101,7 +101,7 @@ def with_gpus(number: int) -> Json:
 
 
 def on_gpus(number: int) -> Json:
-    """A pod of the scene ``gpus``, no two in a row alike."""
+    """A pod of the scene ``gpus``, no two in a row alike: of four of the kinds, squares being 0, 1, 2 or 4 modulo 7."""
     cpu_millis, gpu_milli = ASKED[number * number % 7]
     return asking(f"pod-{number:06}", cpu_millis + number % 13, gpu_milli)
 

@@ -55,6 +55,10 @@ class OwnReward:
     report: Report = silent
     faults: Counter[str] = field(default_factory=Counter)
     judged: int = 0
+    valued: int = 0
+    """Of those judged: how many had a value of their own."""
+    total: float = 0.0
+    """The sum of these values."""
     instead: str = "the shipped reward counts"
 
     def anew(self) -> OwnReward:
@@ -71,6 +75,7 @@ class OwnReward:
         except Exception as error:  # noqa: BLE001  whatever a user's code raises, training goes on and it is told
             value, fault = 0.0, f"{type(error).__name__}: {error}"
         if not fault:
+            self.valued, self.total = self.valued + 1, self.total + value
             return RewardWorth(value, terminated=False)
         if fault not in self.faults and len(self.faults) < MOST_TOLD:
             self.report(f"reward: {fault}; {self.instead} for such a placement")

@@ -101,7 +101,7 @@ def main() -> None:
 @click.option("--attacker-plain", is_flag=True, help="Its requests cost no more work than genuine ones.")
 @click.option("--cluster", type=FILE, help="Learn on the cluster of this capture.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: its own choice.")
-@click.option("--per", default="", help="Of marl-dqn on a cluster: a network for each value of this label of nodes.")
+@click.option("--per", help="Of marl-dqn on a cluster: a network for each value of this label of nodes.")
 def train(
     policy: str,
     out: Path,
@@ -123,7 +123,7 @@ def train(
     trials: int | None,
     cluster: Path | None,
     algorithm: Algorithm | None,
-    per: str,
+    per: str | None,
     organisation: Path | None,
     attacker: float | None,
     attacker_budget: float | None,
@@ -163,6 +163,8 @@ def train(
             raise ConfigError(
                 f"--algorithm: {policy} learns by its own alone; leave it out, or train ee, el, lb or marl-dqn"
             )
+        if per == "":
+            raise ConfigError("--per: is empty; name a label of nodes, or leave it out")
         if per and TRAINERS[policy] is not train_marl:
             raise ConfigError(f"--per: {policy} has one network for all nodes; leave it out, or train marl-dqn")
         source = SignalSource(signals, prometheus, token_file)
@@ -189,7 +191,7 @@ def train(
                     twin=twin,
                     cluster=cluster,
                     algorithm=algorithm or "",
-                    per=per,
+                    per=per or "",
                     organisation=organisation,
                     attacker=terms,
                 )

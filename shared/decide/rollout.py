@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shared.decide.domain import Domain
 from shared.decide.registry import PolicyRegistry
-from shared.decide.stages import Stage, WindowRow, forced, next_step
+from shared.decide.stages import Stage, WindowRow, forced, left_out, next_step
 from shared.errors import ConfigError, Conflict, InvalidValue
 
 MOST_PERCENT = 99
@@ -88,7 +88,10 @@ def promoted(
         )
     step = next_step(held.stage, share, domain.shares if percent is None else (percent,))
     lacks = WindowRow(good=held.good).lacking(held.candidate, domain.good_windows)
-    unproven = forced(step, f"stage: {lacks}; wait for them, or force it (--force)" if lacks else "", force=force)
+    told = f"stage: {lacks}; wait for them, or force it (--force)" if lacks else ""
+    if not lacks and (skips := left_out(held.stage, share, step, domain.shares, title=held.candidate)):
+        told = f"stage: {skips}, or force it (--force)"
+    unproven = forced(step, told, force=force)
     return replace(
         held, stage=step.stage, percent=step.percent or held.percent, good=0, by=by, reason=reason, since=now,
         forced=unproven,

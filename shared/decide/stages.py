@@ -7,6 +7,7 @@ R2 What was taken back decides for nobody any more.
 R3 Windows count for one step of one candidate only (``WindowRow``); a new leader of placement starts at none.
 R4 Who is in the canary at p % is in it at any larger share (``canary``).
 R5 Without a good window in a row nobody takes a candidate beyond shadow, but an operator who forces it: on record.
+R6 Nor for all at once one that has decided for nobody yet, whatever it showed in shadow: there nobody bears its harm.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shared.errors import ConfigError, TooFewWindows
+
+EVERYBODY = 100
+"""Percent of a canary."""
 
 
 class Stage(StrEnum):
@@ -68,6 +72,17 @@ def step_to(
             )
         return RolloutStep(Stage.CANARY, wanted)
     return next_step(stage, percent, shares)
+
+
+def left_out(stage: str, percent: int, step: RolloutStep, shares: Sequence[int], *, title: str) -> str:
+    """What a step lacks that hands all to a candidate which was in no canary, where there are canaries (R6); "" for
+    nothing."""
+    due = next_step(stage, percent, shares)
+    for_all = step.stage is Stage.ACTIVE or (step.stage is Stage.CANARY and step.percent == EVERYBODY)
+    if stage == Stage.CANARY or not for_all or step == due:
+        return ""
+    first = f"{due.stage} {due.percent} %" if due.percent else due.stage
+    return f"{title} has decided for nobody yet, so no window says what others bear by it; promote it to {first} first"
 
 
 def forced(step: RolloutStep, lacking: str, *, force: bool) -> bool:

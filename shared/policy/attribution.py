@@ -70,6 +70,10 @@ class NodeCandidate:
     network: str = ""
 
 
+ROUNDING = 1e-5
+"""Of a score: what float32 makes of the same features in another batch is less."""
+
+
 class Attribution(Struct, frozen=True):
     """``moved``: strongest first. ``runner_up``: the best other candidate, None where there is none; ``lost_by``: how
     far it was behind, and ``decisive``: the features without whose difference it would have been closest."""
@@ -97,6 +101,8 @@ def attribute(lens: Lens, observation: Observation, row: int | None = None, *, m
     second = max(others, key=lambda index: candidates[index].score)
     decisive = _ablate(lens, features, place, features[second])[:most]
     lost_by = chosen.score - candidates[second].score
+    if abs(lost_by) <= ROUNDING * abs(chosen.score):
+        lost_by = 0.0
     return Attribution(chosen, tuple(moved), candidates[second], lost_by, tuple(decisive))
 
 
@@ -110,10 +116,11 @@ def _ablate(lens: Lens, features: Floats, place: int, reference: Floats) -> list
     np.fill_diagonal(ablated[1:], reference[:told])
     scores = _scores(lens.q_values(ablated))
     effects = scores[0] - scores[1:]
+    least = ROUNDING * float(np.abs(scores).max())
     found = [
         Moved(name, float(mine[index]), float(reference[index]), float(effects[index]))
         for index, name in enumerate(lens.names)
-        if effects[index] != 0.0
+        if mine[index] != reference[index] and abs(effects[index]) > least
     ]
     return sorted(found, key=lambda moved: -abs(moved.effect))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 import numpy as np
@@ -58,13 +60,25 @@ def train_deep_sets(request: TrainRequest) -> None:
     if found is not None:
         _write_on_cluster(request, found, finished, best)
         return
+    if own is not None and not math.isfinite(best.best_regret):
+        raise ConfigError(
+            "--reward: it had a value for no placement of any validation, so nothing says what was learned; correct it"
+        )
     sign, measured = (1, "validation regret to the oracle") if own is None else (-1, "validation mean of its reward")
-    regrets = {str(run.settings.seed): round(sign * run.best_regret, 5) for run in finished}
+    figures: dict[str, Any] = {
+        f"{measured}, by training seed": {
+            str(run.settings.seed): round(sign * run.best_regret, 5)
+            for run in finished
+            if math.isfinite(run.best_regret)
+        }
+    }
+    if own is not None and own.faults:
+        figures["placements for which the shipped reward stood in"] = own.faults.total()
     data = "none: scenarios drawn by lab.environments.placement_scenarios.training_scenario"
     weights = best.weights(
         version=VERSION,
         trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
-        figures={f"{measured}, by training seed": regrets},
+        figures=figures,
         limits=LIMITS,
         goal=goal_by(request.reward),
     )

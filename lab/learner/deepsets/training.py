@@ -9,6 +9,7 @@ that are saved with it. The weights kept are the best on the validation seeds (5
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, cached_property
@@ -108,7 +109,8 @@ class PlacementRun:
         if regret < self.best_regret:
             self.best_regret, self.best = regret, arrays
         if self._own is not None:
-            scalars["validation/reward"] = -regret
+            if math.isfinite(regret):
+                scalars["validation/reward"] = -regret
             return TrainingReport(self.decisions, scalars, f"validation reward {-regret:.4f}")
         if self.cluster is not None:
             scalars["validation/cost"] = regret
@@ -270,12 +272,15 @@ def validation_regret(policy: DeepSetsPolicy) -> float:
 
 
 def validation_reward(policy: DeepSetsPolicy, own: OwnReward) -> float:
-    """Mean of the user's own reward over the same scenarios."""
+    """Mean of the user's own reward over the same scenarios, without placements for which the shipped one stood in;
+    minus infinity where it had no value for any."""
     found = []
     for scenario, seed, _ in _validation(policy.name):
-        decider = policy_decider(policy, np.random.default_rng(seed))
-        found.append(roll_out(scenario, seed, decider, own.anew()).reward)
-    return float(np.mean(found))
+        anew = own.anew()
+        roll_out(scenario, seed, policy_decider(policy, np.random.default_rng(seed)), anew)
+        if anew.valued:
+            found.append(anew.total / anew.valued)
+    return float(np.mean(found)) if found else -math.inf
 
 
 @cache

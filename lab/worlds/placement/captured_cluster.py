@@ -29,7 +29,8 @@ from shared.model.node import Node
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.state.node_table import NodeTable
-from twin.model.capture import PARTS, Capture
+from twin.model.believable import believable
+from twin.model.capture import Capture
 from twin.model.replay import measured, references
 from twin.model.usage import UsageNow
 
@@ -52,8 +53,6 @@ FAULTS, FAULT_S = 0.3, (120.0, 900.0)
 FEWEST_LEFT = 2
 """Of nodes; fewer do not die: what is left would have to take all."""
 VALIDATION_SEED = 500
-MOST_HOLES = 3
-"""Nodes with holes in their series that are told by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +209,7 @@ def cluster_of(capture: Capture, name: str) -> CapturedCluster:
     """The cluster in the capture of the file ``name``. Raises ``ConfigError`` naming what cannot be learned from."""
     try:
         limits = limits_of(capture.nodes)
+        capture, doubts = believable(capture, limits)
         lives = lives_of(capture)
     except ObjectError as error:
         raise ConfigError(f"{name}: {error}; correct the capture, or capture the cluster again") from None
@@ -218,7 +218,7 @@ def cluster_of(capture: Capture, name: str) -> CapturedCluster:
     nodes = tuple(node_from_api(node) for node in capture.nodes)
     fits = _fits(nodes, lives)
     takes = np.atleast_1d(fits.any(axis=1))
-    told = [*_unusable(lives), *_holes(capture)]
+    told = [*_unusable(lives), *doubts]
     if not takes.all():
         told.append(f"{int((~takes).sum())} of {len(takes)} pods fit no node of the capture and are left out")
         lives, fits = lives.of(np.flatnonzero(takes)), fits[takes]
@@ -284,26 +284,3 @@ def _unusable(lives: Lives) -> list[str]:
         return []
     more = f" and {len(lives.unusable) - 1} others" if len(lives.unusable) > 1 else ""
     return [f"pod {lives.unusable[0]}{more}: cannot be used and is left out"]
-
-
-def _holes(capture: Capture) -> list[str]:
-    """A line for each node of which measurements are missing, the worst first; what pods use there rests on the rest of
-    the series."""
-    if not capture.has_metrics:
-        return ["no metrics: pods are taken to use what they request"]
-    share = {}
-    for node in capture.nodes:
-        name = node.metadata.name
-        series = capture.series.get(name, {})
-        lacking = [
-            1.0 if values is None else sum(value is None for value in values) / max(len(values), 1)
-            for values in (series.get(part) for part in PARTS[:2])
-        ]
-        if any(lacking):
-            share[name] = max(lacking)
-    worst = sorted(share, key=lambda name: (-share[name], name))
-    told = [
-        f"node {name}: {share[name]:.0%} of its cpu or memory was not measured; the rest of the series stands for it"
-        for name in worst[:MOST_HOLES]
-    ]
-    return told + ([f"and {len(worst) - MOST_HOLES} more nodes with holes"] if len(worst) > MOST_HOLES else [])

@@ -156,10 +156,9 @@ def _reasons(told: Json) -> Iterator[str]:
         yield f"      {_feature(moved, 'others on average')}"
     if second is not None:
         place = "behind" if told["ahead_by"] >= 0 else "ahead"
-        yield (
-            f"    best alternative: {second['node']}, {second['score']:.3g}{_network(second)},"
-            f" {abs(told['ahead_by']):.3g} {place}, by:"
-        )
+        behind = f"{abs(told['ahead_by']):.3g} {place}" if told["ahead_by"] else "equal: by its scores either would do"
+        by = ", by:" if told["decisive"] else ""
+        yield f"    best alternative: {second['node']}, {second['score']:.3g}{_network(second)}, {behind}{by}"
         for moved in told["decisive"]:
             yield f"      {_feature(moved, 'there')}"
     yield from _uses(told)

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.usage.speakers import ReadingsRefused, Speakers
-from services.coordinator.usage.still import Still
+from services.coordinator.usage.still import Still, still_line
 from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
 from shared.hostport import server_of
 from shared.kube.nodes.latency_targets import LatencyTarget
@@ -191,9 +191,11 @@ class ReadingsDesk:
     def _moving(self, message: Readings, now_s: float) -> Readings:
         """The message without figures that stand still."""
         last = message.readings[-1]
-        line = self._still.look(last, now_s)
-        if not line:
+        figures = (last.cpu_millis, last.memory_bytes, last.disk_bytes_s, last.network_bytes_s)
+        still_s = self._still.look(last.node, figures, now_s)
+        if not still_s:
             return message
+        line = still_line("cpu, memory, disk, network", still_s)
         return replace(message, readings=[NodeReading(last.node, last.age_ms, missing=[line, *last.missing[:15]])])
 
     def _keys(self, now_s: float, every_s: float) -> list[bytes]:

@@ -33,8 +33,9 @@ TOGETHER_S = 0.5
 JUMP = 100
 """A latency, or memory in use, that is so many times what was told before, or so small a part of it, is believed when
 the next agrees. CPU, disks and links do rise so from one moment to the next."""
-BEYOND = 10.0
-"""So many times what a node can allocate no part of it is used: what the system takes beside pods is within that."""
+BEYOND = (2.5, 2.5, 10.0, 10.0)
+"""So many times what a node can allocate no part of it is used: what the system takes beside pods is within that, also
+where little is left for pods (0.94 of 2 shared cores). A disk or link may do more than it says."""
 OLD_S = OLD_SAMPLE_S
 """A node of which nobody has told anything for so long counts by its requests."""
 GONE_S = 600.0
@@ -65,6 +66,8 @@ class MeasuredNode:
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
     missing: tuple[str, ...] = ()
+    noted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What sources beside sensors last said is wrong with what they tell, by source."""
     beyond: Mapping[int, str] = field(default_factory=dict)
     """Parts that cannot be, by their place, and why."""
     leapt: float | None = None
@@ -116,7 +119,7 @@ class MeasuredNode:
             told.append(
                 f"memory: jumped from {memory.amount:.4g} to {self.leapt:.4g} bytes; it counts when it is told again"
             )
-        return told
+        return [*told, *(line for lines in self.noted.values() for line in lines)]
 
 
 class UsageSample(Struct, frozen=True):
@@ -191,9 +194,9 @@ class MeasuredNodes:
         has = (float(max(1, table.allocatable[CPU_COLUMN, row])), float(max(1, table.allocatable[MEMORY_COLUMN, row])))
         scales: Sequence[float] = (*has, 1.0, 1.0)
         node.beyond = {
-            place: f"{NAMES[place]}: {part.amount:.4g} is beyond {BEYOND:g} times the node's {scale:.4g}; it cannot be"
-            for place, (part, scale) in enumerate(zip(node.parts, scales, strict=True))
-            if part is not None and part.amount > BEYOND * scale
+            place: f"{NAMES[place]}: {part.amount:.4g} is beyond {most:g} times the node's {scale:.4g}; it cannot be"
+            for place, (part, scale, most) in enumerate(zip(node.parts, scales, BEYOND, strict=True))
+            if part is not None and part.amount > most * scale
         }
         fresh = node.fresh()
         known = [part for part in fresh if part is not None]
@@ -216,7 +219,9 @@ class MeasuredNodes:
                     continue
                 node.parts[place] = UsagePart(float(amount), at_s, sample.source)
                 new = node.counts = True
-        if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
+        if sample.latencies is None:
+            node.noted = {**node.noted, sample.source: sample.missing}
+        elif at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s
             doubted = _doubted(node.medians, sample.latencies)
             node.medians = {to: median for to, (median, _) in sample.latencies.items()}

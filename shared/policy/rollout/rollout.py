@@ -28,7 +28,7 @@ import msgspec
 
 from shared.decide.canary import in_canary
 from shared.decide.guard import Failure
-from shared.decide.stages import RolloutStep, Stage, WindowRow, forced, next_step, step_to
+from shared.decide.stages import RolloutStep, Stage, WindowRow, forced, left_out, next_step, step_to
 from shared.errors import ConfigError
 from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy
@@ -103,13 +103,16 @@ def promote(
 ) -> PointerChange:  # fmt: skip
     """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
     default the next step's. ``lacking``: what it lacks of windows that speak for it; then it is refused, or, with
-    ``force``, recorded as forced. To shadow, where windows begin, it needs none.
+    ``force``, recorded as forced; so is a step that leaves out its canary. To shadow, where windows begin, it needs
+    none.
 
     ``ConfigError``: there is no candidate, or that is no step forward; ``TooFewWindows``."""
     if pointer.candidate is None:
         raise ConfigError("policy: there is no candidate to promote; activate one first")
     title = pointer.candidate.title
     step = step_to(pointer.stage, pointer.percent, PLACEMENT.shares, title=title, to=to, share=percent)
+    if not lacking and (skips := left_out(pointer.stage, pointer.percent, step, PLACEMENT.shares, title=title)):
+        lacking = f"policy: {skips}, or force it (--force)"
     unproven = forced(step, lacking, force=force)
     return to_stage(pointer, *step, reason=reason, by=by, forced=unproven)
 

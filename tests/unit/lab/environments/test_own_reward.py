@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from lab.environments.own_reward import FEATURES, Beside, OwnReward, features_of
 from lab.environments.placement_rewards import RewardedPlacement, lb_reward
+from lab.learner.deepsets import training
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.rewards.loading import load_reward
+from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.rewards.expression import RewardExpression
-from shared.policy.weights import encode
+from shared.policy.weights import encode, shipped
 
 PLACEMENT = RewardedPlacement(np.array([0.1, 0.3]), 1, np.array([1, 2, 0]), latency_us=5_000, latency_soft_us=9_000)
 
@@ -105,6 +109,24 @@ def test_training_goes_by_it_and_survives_a_reward_that_always_fails(monkeypatch
     bad = OwnReward(raises, lb_reward)
     list(run(bad, "x").run())
     assert bad.faults.total() > 100
+
+
+@pytest.mark.parametrize(("fails_at", "told"), [(range(0), 7.0), (range(1), 7.0), (range(2), -math.inf)])
+def test_a_validation_is_the_mean_of_what_the_own_reward_had_a_value_for(monkeypatch, fails_at, told) -> None:
+    """The shipped one that stood in is of another measure: what it says tells nothing of the user's own."""
+    tried = iter(range(2))
+
+    def judge(features) -> float:
+        return raises(features) if next(tried) in fails_at else 7.0
+
+    def played(scenario, seed, decider, reward) -> None:
+        for _ in range(2):
+            reward(PLACEMENT)
+
+    monkeypatch.setattr(training, "_validation", lambda name: ((None, 500, 1.0),))
+    monkeypatch.setattr(training, "policy_decider", lambda policy, rng: None)
+    monkeypatch.setattr(training, "roll_out", played)
+    assert training.validation_reward(DeepSetsPolicy(shipped("lb")), OwnReward(judge, lb_reward)) == told
 
 
 def test_what_was_shipped_is_trained_under_the_settings_it_had() -> None:

@@ -317,6 +317,7 @@ def test_one_file_holds_all_networks_where_they_are_clearly_better(
         (("marl-dqn", "--per", "rack"), "--per: no node of mine.json.gz has the label 'rack'; they have kubernetes.io"),
         (("marl-dqn", "--per", "zone"), "--per: all nodes of mine.json.gz have zone=z, one class; leave it out"),
         (("marl-dqn", "--per", "pool", "--algorithm", "ppo"), "--per: by ppo one network is learned"),
+        (("marl-dqn", "--per", ""), "--per: is empty; name a label of nodes"),
         (("lb", "--per", "pool"), "--per: lb has one network for all nodes"),
     ],
 )

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shared.decide.stages import RolloutStep, Stage, WindowRow, WindowVerdict, forced, next_step, step_to
+from shared.decide.stages import RolloutStep, Stage, WindowRow, WindowVerdict, forced, left_out, next_step, step_to
 from shared.errors import ConfigError, TooFewWindows
 
 
@@ -55,6 +55,17 @@ def test_without_windows_a_step_is_refused_or_forced_and_says_so(step: RolloutSt
         forced(step, "none yet", force=False)
     assert forced(step, "none yet", force=True)
     assert not forced(step, "", force=True), "what windows speak for is not forced, whatever was asked"
+
+
+@pytest.mark.parametrize("step", [RolloutStep(Stage.ACTIVE), RolloutStep(Stage.CANARY, 100)])
+def test_nobody_is_handed_all_who_was_in_no_canary_where_there_are_canaries(step: RolloutStep):
+    for stage in (Stage.SHADOW, Stage.CANDIDATE):
+        assert left_out(stage, 0, step, (1, 100), title="mine@1").startswith("mine@1 has decided for nobody yet")
+    assert left_out(Stage.CANARY, 1, step, (1, 100), title="mine@1") == "", "it may go on by greater steps"
+    assert left_out(Stage.SHADOW, 0, RolloutStep(Stage.CANARY, 50), (1, 100), title="mine@1") == ""
+    assert left_out(Stage.SHADOW, 0, step, (step.percent,) if step.percent else (), title="mine@1") == "", (
+        "none to skip"
+    )
 
 
 def test_into_shadow_where_windows_begin_none_are_needed():

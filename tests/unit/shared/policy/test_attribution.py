@@ -58,6 +58,23 @@ def test_the_best_alternative_and_why_it_lost():
     assert [(moved.feature, round(moved.effect, 4)) for moved in told.decisive] == [("free", 0.5)]
 
 
+def test_what_rounding_makes_of_equal_features_is_told_as_nothing():
+    told = attribute(_rounded(np.array([[0.6, 0.3, 7.0], [0.6, 0.3, 7.0]], np.float32)), seen(2))
+    assert (told.moved, told.decisive, told.lost_by) == ((), (), 0.0)
+    near = attribute(_rounded(np.array([[0.6, 0.3, 7.0], [0.6, 0.2998, 7.0]], np.float32)), seen(2))
+    assert [moved.feature for moved in near.decisive] == ["warm"], "what is small and no rounding is told"
+
+
+def _rounded(rows: np.ndarray) -> Lens:
+    """Each row of a batch comes out a little higher than the one before, as from a matrix product of another shape."""
+    exact = linear(1.0, 0.5)
+
+    def q_values(features):
+        return exact.q_values(features) + np.arange(len(features), dtype=np.float32)[:, None] * [[0.0, 2.4e-7]]
+
+    return Lens(NAMES, lambda seen: rows, q_values)
+
+
 def test_of_a_linear_score_the_decisive_effects_add_up_to_what_it_lost_by():
     told = attribute(linear(0.3, 0.9), seen())
     assert told.chosen.row == 1

@@ -119,7 +119,7 @@ def test_holes_in_the_series_are_told_by_node_and_learned_around() -> None:
     del capture.series["n2"]["memory"]
     cluster = cluster_of(capture, NAME)
     assert cluster.told == (
-        "node n2: 100% of its cpu or memory was not measured; the rest of the series stands for it",
+        "node n2: 100% of its cpu or memory was not measured; it is taken to use none beside its pods",
         "node n1: 50% of its cpu or memory was not measured; the rest of the series stands for it",
     )
     assert np.isfinite(cluster.lives.use).all()
@@ -127,6 +127,24 @@ def test_holes_in_the_series_are_told_by_node_and_learned_around() -> None:
     bare = cluster_of(msgspec.structs.replace(capture, series={}, step_s=0.0), NAME)
     assert bare.told == ("no metrics: pods are taken to use what they request",)
     assert {tuple(use) for use in bare.lives.use.tolist()} == {(100.0, 64.0 * (1 << 20), 0.0, 0.0)}
+
+
+def test_values_that_jump_are_left_out_and_series_that_stand_still_are_told() -> None:
+    capture = make_capture(pods=150)
+    use = cluster_of(capture, NAME).lives.use.mean(axis=0)
+    values = capture.series["n1"]["cpu"]
+    for step in (5, 20, 60):
+        values[step] = 1000 * (values[step] or 0.0)
+    capture.series["n2"] = {part: [0.0] * len(values) for part in ("cpu", "memory")}
+    cluster = cluster_of(capture, NAME)
+    assert cluster.told == (
+        (
+            "node n1: 4% of its cpu or memory was not measured; the rest of the series stands for it; 3 values "
+            "beyond 10 times what it can allocate are left out"
+        ),
+        "node n2: its cpu and memory never change; it reads a copy, or nothing measures it",
+    )
+    assert cluster.lives.use.mean(axis=0)[0] <= 1.1 * use[0], "by the jumps it would be many times as much"
 
 
 def test_many_nodes_with_holes_are_three_lines_and_a_count() -> None:

@@ -85,6 +85,17 @@ def cpu_jumps(mesh: Mesh) -> str:
     return "cpu: "
 
 
+def cpu_of_an_idle_node_is_told_in_another_unit(mesh: Mesh) -> str:
+    mesh.tell(BAD, cpu_millis=55)
+    mesh.tell(BAD, cpu_millis=55_000)
+    return "cpu: 5.5e+04 is beyond 2.5 times"
+
+
+def memory_is_more_than_the_node_has(mesh: Mesh) -> str:
+    mesh.tell(BAD, memory_bytes=90 * GIB)
+    return "memory: 9.664e+10 is beyond 2.5 times"
+
+
 def memory_jumps(mesh: Mesh) -> str:
     mesh.tell(BAD, memory_bytes=1000 * GIB)
     return "memory: "
@@ -118,7 +129,8 @@ def a_clock_is_an_hour_behind(mesh: Mesh) -> str:
 
 
 CASES = [
-    cpu_jumps, memory_jumps, latency_jumps, everything_stands_still, a_past_boot_speaks, a_clock_is_an_hour_behind,
+    cpu_jumps, cpu_of_an_idle_node_is_told_in_another_unit, memory_is_more_than_the_node_has, memory_jumps,
+    latency_jumps, everything_stands_still, a_past_boot_speaks, a_clock_is_an_hour_behind,
 ]  # fmt: skip
 
 

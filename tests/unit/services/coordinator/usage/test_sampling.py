@@ -9,7 +9,8 @@ import pytest
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import SendOffer
-from services.coordinator.usage.sampling import follow, samples_of
+from services.coordinator.usage.measured import MeasuredNodes
+from services.coordinator.usage.sampling import MetricsLooks, follow
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.nodes.node_metrics import NodeMetric
 from shared.policy.marl.policy import MarlDqn
@@ -152,4 +153,38 @@ async def test_a_shorter_interval_holds_before_the_longer_one_is_over() -> None:
 
 def test_a_sample_of_the_future_is_new_and_one_of_long_ago_is_left_out() -> None:
     metrics = [NodeMetric("new", 1010.0, 1, 1), NodeMetric("old", -9000.0, 1, 1), NodeMetric("n", 990.0, 5, 6)]
-    assert samples_of(metrics, 1000.0) == (NodeSample("new", 0.0, 1, 1), NodeSample("n", 10.0, 5, 6))
+    assert MetricsLooks().samples(metrics, 1000.0) == (NodeSample("new", 0.0, 1, 1), NodeSample("n", 10.0, 5, 6))
+
+
+@pytest.mark.parametrize("off_s", [-3660.0, -400.0, 3660.0])
+def test_of_a_node_whose_clock_is_off_one_line_says_so_and_what_it_uses_counts(off_s: float) -> None:
+    looks, nodes = MetricsLooks(), MeasuredNodes()
+    for now in range(100_000, 100_900, 15):
+        nodes.take(looks.samples([NodeMetric("n", now - 10 + off_s, 500 + now % 7, now)], float(now)), float(now))
+        for name in nodes.expire(float(now)):
+            assert not nodes.nodes[name].counts or now < 100_030
+        node = nodes.nodes.get("n")
+        if now >= 100_030:
+            assert node is not None
+            assert node.counts, "by turns it would count and not"
+            (line,) = [line for line in node.masked(float(now)) if "clock" in line]
+            assert f"its clock is {abs(off_s - 10):.0f} s {'behind' if off_s < 0 else 'ahead of'}" in line
+
+
+def test_a_clock_that_is_not_off_is_not_named_however_rarely_a_server_looks() -> None:
+    looks = MetricsLooks()
+    for now in range(0, 3000, 300):  # asked every 5 min, measured a minute before
+        for sample in looks.samples([NodeMetric("n", now - 60.0, now, now)], float(now)):
+            assert (sample.age_s, sample.missing) == (60.0, ())
+
+
+def test_metrics_that_stand_still_under_new_times_are_left_out_and_named_until_they_move() -> None:
+    looks, nodes = MetricsLooks(), MeasuredNodes()
+    for now in range(0, 300, 15):
+        nodes.take(looks.samples([NodeMetric("n", float(now), 3900, 7 << 30)], float(now)), float(now))
+    cpu = nodes.nodes["n"].parts[0]
+    assert cpu is not None
+    assert cpu.at_s < 75.0, "of a copy nothing is taken for new"
+    assert any("the same for 285 s" in line for line in nodes.nodes["n"].masked(285.0))
+    nodes.take(looks.samples([NodeMetric("n", 300.0, 3901, 7 << 30)], 300.0), 300.0)
+    assert not any("the same for" in line for line in nodes.nodes["n"].masked(300.0))

@@ -44,7 +44,7 @@ def test_what_a_rehearsal_said_stays_through_every_step_and_goes_with_its_policy
     assert (before.active, before.candidate, before.stage, before.number) == (OLD, NEW, "shadow", shadow().number + 1)
     assert promote(before, reason="", by="ann").after.rehearsed == (SAID,)
     assert roll_back(before, reason="", by="ann").after.rehearsed == (SAID,)
-    active = promote(before, to=Stage.ACTIVE, reason="", by="ann").after
+    active = promote(before, to=Stage.ACTIVE, force=True, reason="", by="ann").after
     assert active.rehearsed == ()
     assert rehearsed_of(before, OLD) == SAID
     assert rehearsed_of(before, NEW) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.decide.guard import Failure
 from shared.decide.stages import Stage, WindowVerdict
-from shared.errors import ConfigError
+from shared.errors import ConfigError, TooFewWindows
 from shared.policy.rollout.judging import Kpi, RolloutSettings, RolloutWindow, judge
 from shared.policy.rollout.rollout import (
     BUILT_IN,
@@ -297,13 +297,20 @@ def test_an_operator_promotes_one_step_at_a_time():
         pytest.param(1, {"to": Stage.CANARY}, ("canary", 10), id="further in it"),
         pytest.param(25, {}, ("canary", 50), id="from a share that is no step"),
         pytest.param(0, {"percent": 30}, ("canary", 30), id="to a share"),
-        pytest.param(0, {"to": Stage.ACTIVE}, ("active", 0), id="to active at once"),
+        pytest.param(0, {"to": Stage.ACTIVE, "force": True}, ("active", 0), id="to active at once"),
     ],
 )
 def test_a_promotion_may_name_its_stage(at, how, then):
     pointer = to_stage(shadow(), Stage.CANARY, at, reason="", by="").after if at else shadow()
     after = promoted(pointer, **how)
     assert (after.stage, after.percent) == then
+
+
+@pytest.mark.parametrize("how", [{"to": Stage.ACTIVE}, {"percent": 100}])
+def test_good_windows_of_shadow_alone_hand_nobody_all_and_who_forces_it_is_recorded(how):
+    with pytest.raises(TooFewWindows, match="promote it to canary 1 % first, or force it"):
+        promoted(shadow(), **how)
+    assert promoted(shadow(), force=True, **how).forced
 
 
 @pytest.mark.parametrize(
@@ -332,7 +339,7 @@ def test_what_was_said_of_a_candidate_goes_with_it():
     other = PolicyRef("marl-dqn", 3, "c" * 64)
     for after in (
         roll_back(told, reason="", by="").after,
-        promoted(told, to=Stage.ACTIVE),
+        promoted(told, to=Stage.ACTIVE, force=True),
         publish(told, other, by="learner").after,
     ):
         assert (after.promotion, after.goal) == ("", "")
