@@ -144,9 +144,8 @@ class StandingRebalancer:
         rollout = self.pair.rollout
         if not rollout.on or self.pair.candidate is None:
             why = self.pair.refused or "no goal is rolled out: 'conclave policy try GOAL --for rebalance'"
-            self.board = replace(
-                self.board, leader=str(self._term), goal="", stage=rollout.stage, moving=False, why=why
-            )
+            self.carrying = None
+            self.board = RebalanceBoard(stage=rollout.stage, why=why, rounds=self.board.rounds)
             self._told.set()
             return
         self.stats.rounds += 1

@@ -32,8 +32,8 @@ FEWEST_TO_STOP = 3
 class CarryingPatience(Struct, frozen=True):
     """Seconds for each step of a move. ``answer_s``: within which an eviction is answered; ``unsure_s``: for so long
     one without an answer may still be made; ``elsewhere_s``: how long a pod of the same owner that is bound elsewhere
-    may turn out to be another one; ``ready_s``: until the replacement serves; ``failed_part``: more of the moves so
-    far than this have failed: it ends."""
+    may turn out to be another one; ``ready_s``: until the replacement serves; ``unit_s``: until a unit takes the room
+    that was made for it; ``failed_part``: more of the moves so far than this have failed: it ends."""
 
     reserve_s: float = 30.0
     evict_s: float = 60.0
@@ -43,6 +43,7 @@ class CarryingPatience(Struct, frozen=True):
     arrive_s: float = 180.0
     elsewhere_s: float = 20.0
     ready_s: float = 600.0
+    unit_s: float = 120.0
     failed_part: float = 0.3
 
     @property

@@ -32,6 +32,7 @@ from shared.rebalance.carrying import (
     EvictionAnswered,
     EvictMoved,
     GiveBack,
+    MoveState,
     PodWatched,
     Reserve,
     ReserveRefused,
@@ -65,7 +66,8 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
     ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others; ``unit``: pods for
-    which room is made, and on which node: what is freed there is kept for them until the end."""
+    which room is made, and on which node: what is freed there is kept for them until they stand, or ``unit_s`` after
+    the last move; ``homeless``: those of them that do not."""
 
     def __init__(
         self,
@@ -82,6 +84,9 @@ class CarryOut:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
         self._write, self._leads, self._unit = write, leads, unit
         self._unit_rooms: list[tuple[str, str]] = []
+        self.homeless = {raw.metadata.uid: f"{raw.metadata.namespace}/{raw.metadata.name}" for raw, _ in unit}
+        """Pods of the unit that stand nowhere yet, by uid."""
+        self._unit_seen = asyncio.Event()
         self._failpoints = Failpoints.from_environment()
         self._batch = 0
         self._writing = asyncio.Lock()
@@ -110,6 +115,7 @@ class CarryOut:
                     await asyncio.gather(*(self._keep(number, *one) for number, one in enumerate(self._unit)))
                     self._do(self._carrying.start(self._clock()))
                     await self._turns()
+                    await self._housed()
                 finally:
                     await self._ended()
                     for watch in watches:
@@ -120,6 +126,14 @@ class CarryOut:
             expected = self._carrying.expected()
             rest = [where for where in sorted(self._open) if self._of[where] not in expected]
             await self._clean([*rest, *self._unit_rooms])
+
+    async def _housed(self) -> None:
+        """Every move was made: the unit is to take the room that is kept for it, before that is given back."""
+        if not self.homeless or any(one.state is not MoveState.DONE for one in self._carrying.underway):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._carrying.patience.unit_s):
+                await self._unit_seen.wait()
 
     def stop(self, why: str) -> None:
         """Begin nothing more; ``run`` returns once what is on its way is known."""
@@ -198,7 +212,8 @@ class CarryOut:
         """Ask for room for a pod of the unit: it is kept as soon as it is free there. Without it others may come first,
         which is told."""
         where = raw.metadata.namespace or "", f"rebalance-{self.run_name}-unit-{number}"
-        spec = room_spec(raw, node, self._carrying.patience.time_to_live_s)
+        batches = max((move.batch for move in self._carrying.moves), default=1)
+        spec = room_spec(raw, node, batches * self._carrying.patience.time_to_live_s)
         self._unit_rooms.append(where)
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -320,6 +335,11 @@ class CarryOut:
 
     def _pod(self, pod: KubePod, deleted: bool) -> None:
         meta = pod.metadata
+        if meta.uid in self.homeless and (pod.spec.node_name or deleted):
+            if not deleted:
+                del self.homeless[meta.uid]
+            if deleted or not self.homeless:
+                self._unit_seen.set()
         _, kind, name = owner_of(meta)
         reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")
         took = self._step_of.get(reservation, "") if reservation else ""
