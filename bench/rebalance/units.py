@@ -72,7 +72,7 @@ def consolidation(nodes: int) -> tuple[MovePlan | None, int, float]:
 
 async def unblock() -> tuple[float, str]:
     """(seconds from the command to the last of a gang of 8 bound, what the command said): 12 nodes of 4 cores with two
-    pods of one core each, members of three, beside two pods of the same size that came before and take what they can."""
+    pods of one core each, members of three, beside two pods of a member's size that came before."""
     with tempfile.TemporaryDirectory() as folder:
         kinds = [ROOT / "k8s/base/reservations-crd.yaml"]
         flags = {"coordinator": ["--embedded-agent"]}

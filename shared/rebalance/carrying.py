@@ -163,7 +163,8 @@ class Underway:
     of one owner have exchanged theirs; ``unsure_until``: when it is certain that an eviction without an answer was not
     made, ``refused``: what the next one was told; ``gone``: it has left, or may have; ``lost``: how its room ended
     while nobody knew whether it leaves; ``taken``: it was taken then; ``elsewhere``: where a pod of its owner was bound
-    meanwhile; ``why``: of a failure; ``replacement``: uid and name of the pod that came for it.
+    meanwhile; ``why``: of a failure; ``spared``: it failed by nothing of its own: it was not begun, or all was stopped
+    before it ended; ``replacement``: uid and name of the pod that came for it.
     """
 
     move: Move
@@ -186,6 +187,7 @@ class Underway:
     elsewhere: str = ""
     ready: bool = False
     why: str = ""
+    spared: bool = False
     replacement: tuple[str, str] = ("", "")
 
     def may_leave(self, now: float) -> bool:
@@ -230,6 +232,12 @@ class Carrying:
     def underway(self) -> list[Underway]:
         """Every move in the plan's order."""
         return list(self._steps.values())
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """(moves that were made, moves that failed by themselves)."""
+        ended = [one for one in self._steps.values() if not one.spared]
+        return sum(one.state is MoveState.DONE for one in ended), sum(one.state is MoveState.FAILED for one in ended)
 
     @property
     def over(self) -> bool:
@@ -532,7 +540,7 @@ class Carrying:
 
     def _fail(self, one: Underway, why: str, *, reserved: bool = True) -> None:
         self._go(one, MoveState.FAILED)
-        one.why = why
+        one.why, one.spared = why, bool(self.stopped)
         if reserved:
             one.given_back = True
             self._out.append(GiveBack(one.room))
@@ -543,7 +551,7 @@ class Carrying:
     def _cancel(self, one: Underway, why: str) -> None:
         """It was not begun, and is not."""
         self._go(one, MoveState.FAILED)
-        one.why = why
+        one.why, one.spared = why, True
 
     def _halt(self, why: str) -> None:
         self.stopped = self.stopped or why

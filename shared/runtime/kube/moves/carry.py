@@ -65,9 +65,9 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
-    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others; ``unit``: pods for
-    which room is made, and on which node: what is freed there is kept for them until they stand, or ``unit_s`` after
-    the last move; ``homeless``: those of them that do not."""
+    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others: whether it may go on;
+    ``unit``: pods for which room is made, and on which node: what is freed there is kept for them until they stand, or
+    ``unit_s`` after the last move; ``changed``: called when a move may be elsewhere."""
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class CarryOut:
         run: str = "",
         leads: Callable[[], bool] = lambda: True,
         unit: Sequence[tuple[SourcedPod, str]] = (),
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
-        self._write, self._leads, self._unit = write, leads, unit
+        self._write, self._leads, self._unit, self._changed = write, leads, unit, changed
         self._unit_rooms: list[tuple[str, str]] = []
         self.homeless = {raw.metadata.uid: f"{raw.metadata.namespace}/{raw.metadata.name}" for raw, _ in unit}
         """Pods of the unit that stand nowhere yet, by uid."""
@@ -164,6 +165,7 @@ class CarryOut:
             self._do(self._carrying.tell(event, self._clock()))
 
     def _do(self, instructions: Sequence[CarryingInstruction]) -> None:
+        self._changed()
         for one in instructions:
             match one:
                 case Reserve(move):
@@ -195,6 +197,7 @@ class CarryOut:
         where = ReservationName(namespace, name)
         if not self._leads():
             self._open.discard((namespace, name))
+            self.stop(NOT_LEADING)
             self._events.put_nowait(ReserveRefused(move.step, NOT_LEADING))
             return
         try:
@@ -238,6 +241,7 @@ class CarryOut:
             self._events.put_nowait(EvictionAnswered(move.step, why, later=True))
             return
         if not self._leads():
+            self.stop(NOT_LEADING)
             self._events.put_nowait(EvictionAnswered(move.step, NOT_LEADING))
             return
         self._failpoints.reach("before_move_evict")
