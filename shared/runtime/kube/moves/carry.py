@@ -217,6 +217,7 @@ class CarryOut:
         where = raw.metadata.namespace or "", f"rebalance-{self.run_name}-unit-{number}"
         batches = max((move.batch for move in self._carrying.moves), default=1)
         spec = room_spec(raw, node, batches * self._carrying.patience.time_to_live_s)
+        spec["priority"] = min(spec["priority"] + 1, MOST_PRIORITY)  # what others left for it is no older pod's
         self._unit_rooms.append(where)
         try:
             async with asyncio.timeout(REQUEST_S):

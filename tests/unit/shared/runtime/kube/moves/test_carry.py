@@ -39,6 +39,7 @@ class Server:
         self.before_patch: list[PastMove] = []
         self.pods: asyncio.Queue[Any] = asyncio.Queue()
         self.kept = asyncio.Event()
+        self.priorities: list[int] = []
 
     async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
         return ObjectList((RAW,) if resource is PODS else (), "1")
@@ -54,6 +55,7 @@ class Server:
         if resource is CONFIG_MAPS:
             self.config = ConfigMapObject(ObjectMeta(name="x", resource_version="1"), body["data"])
             return
+        self.priorities.append(body["spec"]["priority"])
         meta = ObjectMeta(name=body["metadata"]["name"], namespace=namespace, uid="room")
         self.rooms.put_nowait(ReservationObject(meta, body["spec"], {"phase": "Available", "node": "b"}))
 
@@ -189,6 +191,7 @@ async def test_what_was_made_for_a_unit_is_kept_until_it_stands_or_its_time_is_o
             server.pods.put_nowait(msgspec.convert(owned("u", "a").json, SourcedPod))
         await run
     assert server.log == ["create Reservation", "delete"]
+    assert server.priorities == [1], "it comes before pods of its priority that are older"
     assert list(out.homeless.values()) == ([] if comes else ["default/u"])
 
 
