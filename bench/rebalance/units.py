@@ -72,7 +72,7 @@ def consolidation(nodes: int) -> tuple[MovePlan | None, int, float]:
 
 async def unblock() -> tuple[float, str]:
     """(seconds from the command to the last of a gang of 8 bound, what the command said): 12 nodes of 4 cores with two
-    pods of one core each, members of three."""
+    pods of one core each, members of three, beside two pods of a member's size that came before."""
     with tempfile.TemporaryDirectory() as folder:
         kinds = [ROOT / "k8s/base/reservations-crd.yaml"]
         flags = {"coordinator": ["--embedded-agent"]}
@@ -86,6 +86,8 @@ async def unblock() -> tuple[float, str]:
             spec: dict[str, Any] = {**WEB["spec"], "replicas": 24}
             await mesh.create("/apis/apps/v1/namespaces/default/deployments", {**WEB, "spec": spec})
             await until(mesh, lambda pods: sum(pod["status"].get("phase") == "Running" for pod in pods) == 24)
+            for number in range(2):
+                await mesh.add_pod(f"rival-{number}", cpu="3")
             group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
             await mesh.create(GROUPS, {**group, "spec": {"schedulingPolicy": {"gang": {"minCount": 8}}}})
             for number in range(8):

@@ -75,4 +75,4 @@ async def _begin(
     standing = StandingRebalancer(
         api, records, pair, settings, leadership, term=term, clock=boottime, note=health.note
     )  # fmt: skip
-    return standing, [standing.run(), standing.tell(), standing.follow()]
+    return standing, [standing.run(), standing.tell(), standing.follow(), standing.heed()]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 
 from shared.errors import ConfigError
-from shared.rebalance.history import MoveHistory
+from shared.rebalance.history import MOST, MoveHistory
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName
 from shared.rebalance.planner import PlanRequest
@@ -17,6 +18,7 @@ from shared.rebalance.windows import parse_windows
 from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.process import SchedulerName
 
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 Cap = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
@@ -39,8 +41,8 @@ class RebalancerSettings(LeaderSettings):
     """Of one namespace in a round; 0: no cap."""
     max_per_workload: Cap = 2
     """Of one workload in a round; 0: no cap."""
-    max_per_hour: Cap = 60
-    """In an hour, with those of earlier rounds and of the command; 0: no cap."""
+    max_per_hour: Annotated[int, msgspec.Meta(ge=0, le=MOST)] = 60
+    """In an hour, with those of earlier rounds and of the command; 0: no cap. No more than are remembered."""
     at_once: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 5
     """In one batch."""
     again_after_s: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 3600.0
@@ -65,6 +67,9 @@ class RebalancerSettings(LeaderSettings):
         for field, known in (("protect", EXTRA), ("unprotect", LIFTED)):
             if unknown := [one for one in listed(getattr(self, field)) if one not in known]:
                 raise ValueError(f"{field}: {unknown[0]!r} is not one of {', '.join(known)}")
+        spaces = listed(self.namespaces) or ((self.namespaces,) if self.namespaces else ())
+        if wrong := [one for one in spaces if not NAMESPACE.fullmatch(one)]:
+            raise ValueError(f"namespaces: {wrong[0]!r} names no namespace; give names, separated by commas")
         try:
             parse_windows(self.windows)
         except ConfigError as error:

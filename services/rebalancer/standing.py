@@ -4,8 +4,9 @@
                                           ^                                                                    |
                                           +-------------------- carry out, tell the board <--------------------+
 
-A round is stopped in order where the candidate is taken back, its window closes, the lease may have ended, or the
-process is asked to stop: who has not been asked to leave stays, and room that nobody needs is given back.
+A round is stopped in order where the candidate is taken back, scheduling is paused, a node is drained from it, the
+window closes, the lease may have ended, or the process is asked to stop: who has not been asked to leave stays, and
+room that nobody needs is given back.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from shared.errors import ConfigError, KubeError
 from shared.kube.pods.convert import owner_of
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.ports import Clock
-from shared.rebalance.board import RebalanceBoard, RoundTold, shortened, with_moves, with_round
-from shared.rebalance.carrying import Carrying, CarryingPatience, MoveState
+from shared.rebalance.board import MOST_MOVES, RebalanceBoard, RoundTold, shortened, with_moves, with_round
+from shared.rebalance.carrying import Carrying, CarryingPatience
 from shared.rebalance.domain import REBALANCE
 from shared.rebalance.history import MoveHistory, PastMove
 from shared.rebalance.plan import GoalName, MovePlan
-from shared.rebalance.planner import ClusterSituation
+from shared.rebalance.planner import ClusterSituation, movable_in
 from shared.rebalance.windows import parse_windows
 from shared.runtime.kube.moves.carry import CarryOut
 from shared.runtime.kube.moves.memory import remember, remembered
@@ -79,6 +80,8 @@ class StandingRebalancer:
         self._idle = asyncio.Event()
         self._draining = False
         self._numbers = 0
+        self._paused = ""
+        """Why nobody may be moved, as operators said last."""
 
     async def follow(self) -> None:
         """The record of the rollout, eternally; another step of it ends what the last one allowed."""
@@ -89,9 +92,25 @@ class StandingRebalancer:
             if gone is not None:
                 await self._records.write_rollout(gone, revision)
             if not same_step(before, self.pair.rollout):
-                self._changed.set()
+                if self._known.is_set():
+                    self._changed.set()  # the first reading is what the first round begins with
                 self._stop(f"the rollout went on: {self.pair.rollout.stage}")
             self._known.set()
+
+    async def heed(self) -> None:
+        """What operators say of scheduling, eternally: nobody is moved while it is paused, or to a node drained from it
+        while a round is under way."""
+        drained = frozenset[str]()
+        async for paused, closed in self._records.follow_paused():
+            self._paused = paused
+            if paused:
+                self._stop(f"scheduling is paused: {paused}")
+            elif more := sorted(closed - drained):
+                self._stop(f"{more[0]} was drained from scheduling")
+            drained = closed
+
+    def _may_move(self) -> bool:
+        return not self._paused and self._leadership.is_valid()
 
     async def run(self) -> None:
         """Rounds, eternally. ``LeadershipLost``."""
@@ -99,10 +118,13 @@ class StandingRebalancer:
         await self._known.wait()
         while True:
             self._idle.clear()
+            self._changed.clear()
             wait_s = self._settings.every_s
             if not self._draining:
                 try:
-                    self.stats.swept += await sweep(self._api, self._term)
+                    self.stats.swept += await sweep(
+                        self._api, self._records.keys.prefix, self._term, self._leadership.is_valid
+                    )
                     await self._round()
                     self._note("cluster", "")
                 except (KubeError, ConfigError) as error:
@@ -114,7 +136,6 @@ class StandingRebalancer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
-            self._changed.clear()
 
     async def tell(self) -> None:
         """The board into etcd whenever it has changed, eternally."""
@@ -144,9 +165,8 @@ class StandingRebalancer:
         rollout = self.pair.rollout
         if not rollout.on or self.pair.candidate is None:
             why = self.pair.refused or "no goal is rolled out: 'conclave policy try GOAL --for rebalance'"
-            self.board = replace(
-                self.board, leader=str(self._term), goal="", stage=rollout.stage, moving=False, why=why
-            )
+            self.carrying = None
+            self.board = RebalanceBoard(stage=rollout.stage, why=why, rounds=self.board.rounds)
             self._told.set()
             return
         self.stats.rounds += 1
@@ -154,8 +174,9 @@ class StandingRebalancer:
         there, raws = await read_live(self._api)
         close(there, drained)
         history = await remembered(self._api, self._settings.again_after_s)
-        standing = {one.pod.namespace for one in there.residents if not one.stationary}
-        found = scope(rollout, standing, listed(self._settings.namespaces), self._windows, paused, self._wall())
+        asked = self._settings.request(GoalName(rollout.candidate), listed(self._settings.namespaces), history)
+        homes = await asyncio.to_thread(movable_in, there, asked, self._wall())
+        found = self._scope(rollout, homes, paused)
         plan = await self._planned(there, found, history)
         self._begin(found, plan)
         became = judged(self.pair, self.board.rounds, plan, self._settings.most_fruitless, self._clock())
@@ -163,8 +184,19 @@ class StandingRebalancer:
             await self._became(became)
         if plan is None or not found.moves or not plan.moves or self._changed.is_set() or self._draining:
             return
-        if same_step(rollout, self.pair.rollout):
+        paused, closed = await self._records.paused()  # planning takes its time
+        found = self._scope(rollout, homes, paused)
+        if found.moves and not closed - drained and same_step(rollout, self.pair.rollout):
             await self._carried(plan, raws, found)
+        else:
+            self._tell_why(found.why or "a node was drained from scheduling meanwhile")
+
+    def _scope(self, rollout: Rollout, homes: frozenset[str], paused: str) -> RoundScope:
+        return scope(rollout, homes, listed(self._settings.namespaces), self._windows, paused, self._wall())
+
+    def _tell_why(self, why: str) -> None:
+        self.board = replace(with_round(self.board, replace(self.board.rounds[-1], why=why), new=False), why=why)
+        self._told.set()
 
     async def _planned(self, there: ClusterSituation, found: RoundScope, history: MoveHistory) -> MovePlan | None:
         """By the candidate, beside the loop; None: it failed."""
@@ -178,14 +210,14 @@ class StandingRebalancer:
         """Tell of a round that begins."""
         rollout, guard = self.pair.rollout, self.pair.candidate
         failed = "" if plan is not None or guard is None else f"no plan: {guard.problem or 'the planner rests'}"
-        why = failed or found.why
+        why = failed or found.why or ("" if plan is None or plan.moves else plan.stopped)
         told = RoundTold(at=self._wall(), goal=found.goal, stage=rollout.stage, since=rollout.since, why=why)
         if plan is not None:
             told = replace(told, unit=plan.unit, before=plan.before, hoped=plan.after, planned=len(plan.moves))
         self.carrying = None
         self.board = RebalanceBoard(
-            goal=found.goal, stage=rollout.stage, moving=found.moves, why=why,
-            namespaces=found.namespaces, plan=None if plan is None else shortened(plan), rounds=self.board.rounds,
+            goal=found.goal, stage=rollout.stage, why=why, namespaces=found.namespaces[:MOST_MOVES],
+            plan=None if plan is None else shortened(plan), rounds=self.board.rounds,
         )  # fmt: skip
         self.board = with_round(self.board, told, new=True)
         self.stats.moves_planned += told.planned
@@ -209,14 +241,17 @@ class StandingRebalancer:
         patience = CarryingPatience(ready_s=self._settings.ready_s)
         self.carrying = carrying = Carrying(plan.moves, owners, set(by_uid), patience)
         self._numbers += 1
-        run = run_of(self._term, self._numbers)
+        run = run_of(self._records.keys.prefix, self._term, self._numbers)
+        self.board = replace(self.board, moving=True)
+        self._told.set()
 
         async def write(moves: Sequence[PastMove]) -> None:
             await remember(self._api, moves, run, self._settings.max_per_hour)
 
         self._out = CarryOut(
-            self._api, carrying, by_uid, self._clock, self._line, write, run, leads=self._leadership.is_valid
-        )
+            self._api, carrying, by_uid, self._clock, self._line, write, run, leads=self._may_move,
+            changed=self._told.set,
+        )  # fmt: skip
         closing = None
         if found.for_s != float("inf"):
             closing = asyncio.get_running_loop().call_later(found.for_s, partial(self._stop, "its window has closed"))
@@ -230,12 +265,10 @@ class StandingRebalancer:
 
     def _line(self, line: str) -> None:
         log.info("move", told=line)
-        self._told.set()
 
     def _ended(self, carrying: Carrying) -> None:
         """Tell how the round ended."""
-        made = sum(one.state is MoveState.DONE for one in carrying.underway)
-        failed = sum(one.state is MoveState.FAILED for one in carrying.underway)
+        made, failed = carrying.ends
         self.stats.moves_made += made
         self.stats.moves_failed += failed
         told = replace(self.board.rounds[-1], made=made, failed=failed, why=carrying.stopped)

@@ -32,8 +32,8 @@ FEWEST_TO_STOP = 3
 class CarryingPatience(Struct, frozen=True):
     """Seconds for each step of a move. ``answer_s``: within which an eviction is answered; ``unsure_s``: for so long
     one without an answer may still be made; ``elsewhere_s``: how long a pod of the same owner that is bound elsewhere
-    may turn out to be another one; ``ready_s``: until the replacement serves; ``failed_part``: more of the moves so
-    far than this have failed: it ends."""
+    may turn out to be another one; ``ready_s``: until the replacement serves; ``unit_s``: until a unit takes the room
+    that was made for it; ``failed_part``: more of the moves so far than this have failed: it ends."""
 
     reserve_s: float = 30.0
     evict_s: float = 60.0
@@ -43,6 +43,7 @@ class CarryingPatience(Struct, frozen=True):
     arrive_s: float = 180.0
     elsewhere_s: float = 20.0
     ready_s: float = 600.0
+    unit_s: float = 120.0
     failed_part: float = 0.3
 
     @property
@@ -162,7 +163,8 @@ class Underway:
     of one owner have exchanged theirs; ``unsure_until``: when it is certain that an eviction without an answer was not
     made, ``refused``: what the next one was told; ``gone``: it has left, or may have; ``lost``: how its room ended
     while nobody knew whether it leaves; ``taken``: it was taken then; ``elsewhere``: where a pod of its owner was bound
-    meanwhile; ``why``: of a failure; ``replacement``: uid and name of the pod that came for it.
+    meanwhile; ``why``: of a failure; ``spared``: it failed by nothing of its own: it was not begun, or all was stopped
+    before it ended; ``replacement``: uid and name of the pod that came for it.
     """
 
     move: Move
@@ -185,6 +187,7 @@ class Underway:
     elsewhere: str = ""
     ready: bool = False
     why: str = ""
+    spared: bool = False
     replacement: tuple[str, str] = ("", "")
 
     def may_leave(self, now: float) -> bool:
@@ -229,6 +232,12 @@ class Carrying:
     def underway(self) -> list[Underway]:
         """Every move in the plan's order."""
         return list(self._steps.values())
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """(moves that were made, moves that failed by themselves)."""
+        ended = [one for one in self._steps.values() if not one.spared]
+        return sum(one.state is MoveState.DONE for one in ended), sum(one.state is MoveState.FAILED for one in ended)
 
     @property
     def over(self) -> bool:
@@ -531,7 +540,7 @@ class Carrying:
 
     def _fail(self, one: Underway, why: str, *, reserved: bool = True) -> None:
         self._go(one, MoveState.FAILED)
-        one.why = why
+        one.why, one.spared = why, bool(self.stopped)
         if reserved:
             one.given_back = True
             self._out.append(GiveBack(one.room))
@@ -542,7 +551,7 @@ class Carrying:
     def _cancel(self, one: Underway, why: str) -> None:
         """It was not begun, and is not."""
         self._go(one, MoveState.FAILED)
-        one.why = why
+        one.why, one.spared = why, True
 
     def _halt(self, why: str) -> None:
         self.stopped = self.stopped or why

@@ -12,7 +12,7 @@ only a part moves at once, with those that are not Ready anyway. Nobody moves wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -51,12 +51,16 @@ class OrderedMoves:
 
 
 class MoveOrdering:
-    """``trial``: the cluster as it is before the first move; it is left as it is after the last."""
+    """``trial``: the cluster as it is before the first move; it is left as it is after the last. ``away``: by workload
+    pods that stand nowhere yet."""
 
-    def __init__(self, trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident]) -> None:
+    def __init__(
+        self, trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident],
+        away: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
         self._trial, self._covering, self._budgets, self._caps = trial, budgets, budgets.all, caps
-        self._copies = Counter(one.workload for one in standing)
-        self._unready = Counter(one.workload for one in standing if one.unready)
+        self._copies = Counter(one.workload for one in standing) + Counter(away or {})
+        self._unready = Counter(one.workload for one in standing if one.unready) + Counter(away or {})
         self._dependents = [one for one in standing if one.pod.relations is not None and one.pod.relations.affinity]
         """Who must have others beside it."""
         self._spare = inf if not caps.moves else caps.moves

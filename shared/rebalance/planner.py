@@ -51,6 +51,11 @@ class ClusterSituation:
     notes: tuple[str, ...] = ()
     reserved: frozenset[str] = frozenset()
 
+    @property
+    def away(self) -> Counter[str]:
+        """By workload the pods of it that stand nowhere yet."""
+        return Counter(pod.workload for pod in self.waiting if pod.workload)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
@@ -76,18 +81,29 @@ class _Searched:
     notes: tuple[str, ...] = ()
 
 
+def movable_in(there: ClusterSituation, asked: PlanRequest, now: float) -> frozenset[str]:
+    """Namespaces with pods that the request's protections let move."""
+    stay = _protected(there, asked, there.residents, now)
+    return frozenset(one.pod.namespace for one in there.residents if one.uid not in stay)
+
+
+def _protected(there: ClusterSituation, asked: PlanRequest, standing: Sequence[Resident], now: float) -> dict[str, str]:
+    budgets, part = CoveringBudgets(there.state.budgets), asked.caps.workload_part
+    return protected(standing, budgets, asked.protections, asked.history, now, part, there.away)
+
+
 def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
     """The plan. ``ConfigError``: of ``unblock``, there is no such unit that waits."""
     state, budgets = there.state, CoveringBudgets(there.state.budgets)
     trial = ClusterTrial(state)
     standing = [one for one in there.residents if trial.row(one.uid) >= 0]
-    stay = protected(standing, budgets, asked.protections, asked.history, now, asked.caps.workload_part)
+    stay = _protected(there, asked, standing, now)
     movable = [one for one in standing if one.uid not in stay]
     counted = CountedMoves(asked.caps, asked.history.within(AN_HOUR, now))
     closed = asked.history.closed(now)
     try:
         found = _searched(there, asked, trial, standing, movable, counted, closed)
-        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes, there.away)
         if asked.goal is GoalName.FRAGMENTATION:
             ordered = _settled(there, asked, trial, standing, movable, counted, closed, found, ordered)
     finally:
@@ -129,13 +145,15 @@ def plan(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:
 
 
 def in_order(
-    trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident], wishes: Sequence[Wish]
-) -> OrderedMoves:
-    """The wishes in order. Where one is left out, so are those that win nothing without it."""
+    trial: ClusterTrial, budgets: CoveringBudgets, caps: Caps, standing: Sequence[Resident], wishes: Sequence[Wish],
+    away: Mapping[str, int] | None = None,
+) -> OrderedMoves:  # fmt: skip
+    """The wishes in order. ``away``: by workload pods that stand nowhere yet. Where one is left out, so are those that
+    win nothing without it."""
     left = list[tuple[Wish, str]]()
     while True:
         trial.undo(0)
-        found = MoveOrdering(trial, budgets, caps, standing).run(wishes)
+        found = MoveOrdering(trial, budgets, caps, standing, away).run(wishes)
         without = {wish.group: wish.resident.pod.key for wish, _ in found.left if wish.group}
         if not without:
             found.left[:0] = left
@@ -181,7 +199,7 @@ def _settled(
         if appends:
             trial.undo(start)
             found.wishes = [*found.wishes, *search.wishes.values()]
-            appended = MoveOrdering(trial, budgets, asked.caps, standing).run(list(search.wishes.values()))
+            appended = MoveOrdering(trial, budgets, asked.caps, standing, there.away).run(list(search.wishes.values()))
             ordered.batches.extend(appended.batches)
             ordered.left.extend(appended.left)
             continue
@@ -194,7 +212,7 @@ def _settled(
                 gain = more.gain + (wishes[uid].gain if uid in wishes else 0.0)
                 wishes[uid] = Wish(more.resident, first[uid], more.target, gain)
         found.wishes = list(wishes.values())
-        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes)
+        ordered = in_order(trial, budgets, asked.caps, standing, found.wishes, there.away)
     else:
         found.after = _measure(there, asked.goal, trial, standing)[0].value()
     return ordered

@@ -8,7 +8,7 @@ owner never move: nobody would make a replacement that stands elsewhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -76,12 +76,14 @@ def protected(
     history: MoveHistory,
     now: float,
     workload_part: float = 1.0,
+    away: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
     """Why each pod that has to stay does, by uid: the protection's name, and what it rests on. ``workload_part``: of a
-    workload's pods more than this are never away at once."""
-    standing = list(residents)
-    copies = Counter(one.workload for one in standing)
-    unready = Counter(one.workload for one in standing if one.unready)
+    workload's pods more than this are never away at once; ``away``: pods of each that stand nowhere yet, as the
+    replacement of one that a leader which died has moved."""
+    standing, waiting = list(residents), Counter(away or {})
+    copies = Counter(one.workload for one in standing) + waiting
+    unready = Counter(one.workload for one in standing if one.unready) + waiting
     full = {
         workload: f"not Ready: {count} of its workload's {copies[workload]} pods are not"
         for workload, count in unready.items()

@@ -27,7 +27,7 @@ class Resident(Struct, frozen=True):
     """``pod``: as it stands; ``replacement``: as its owner makes it anew, pending, under the same uid. ``owner``:
     (apiVersion, kind, name). ``created_s``: seconds since 1970, 0 where nobody says. ``kept_by``: the annotation that
     asks for it to stay; ``forced``: one asks for the contrary. ``use``: (milli-cores, bytes) measured; None: not.
-    ``unready``: it does not serve.
+    ``unready``: it does not serve, or its kubelet has not said so yet; False where no conditions are told at all.
     """
 
     pod: Pod
@@ -69,7 +69,7 @@ def seconds_of(timestamp: str) -> float:
 
 def resident_from_api(raw: SourcedPod) -> Resident:
     """Of a pod that stands on a node. Raises ``ObjectError`` for one whose replacement cannot be told."""
-    meta, volumes = raw.metadata, raw.spec.volumes or ()
+    meta, volumes, told = raw.metadata, raw.spec.volumes or (), raw.status.conditions or ()
     annotations, owner = meta.annotations or {}, owner_of(meta)
     pod = pod_from_api(raw)
     if not pod.uid:
@@ -84,7 +84,7 @@ def resident_from_api(raw: SourcedPod) -> Resident:
         mirror=MIRROR_ANNOTATION in annotations,
         kept_by=next((key for key, value in KEPT_BY.items() if annotations.get(key) == value), ""),
         forced=EVICT_ANNOTATION in annotations,
-        unready=any(one.type == "Ready" and one.status != "True" for one in raw.status.conditions or ()),
+        unready=bool(told) and not any(one.type == "Ready" and one.status == "True" for one in told),
     )
 
 

@@ -10,6 +10,7 @@ from shared.errors import ConfigError
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 A_DAY = 24 * 60
+A_WEEK_S = 7 * 86_400.0
 EXAMPLE = "give DAYS HH:MM-HH:MM in UTC, several separated by commas, as 'Mon-Fri 22:00-06:00, Sun 00:00-24:00'"
 
 
@@ -38,12 +39,14 @@ def parse_windows(text: str) -> tuple[MoveWindow, ...]:
 
 
 def open_for_s(windows: tuple[MoveWindow, ...], wall_s: float) -> float:
-    """Seconds until the last window that is open then closes; 0.0: none is; inf where there are no windows.
-    ``wall_s``: since 1970."""
+    """Seconds until no window is open, windows that follow on each other being one; 0.0: none is; a week or more:
+    always; inf where there are no windows. ``wall_s``: since 1970."""
     if not windows:
         return float("inf")
-    at = datetime.fromtimestamp(wall_s, UTC)
-    return max(one.left_s(at) for one in windows)
+    at, found = datetime.fromtimestamp(wall_s, UTC), 0.0
+    while found < A_WEEK_S and (more := max(one.left_s(at + timedelta(seconds=found)) for one in windows)):
+        found += more
+    return found
 
 
 def _window(part: str) -> MoveWindow:

@@ -87,7 +87,8 @@ def rebalance(
     few in use as can be), latency (limits that are broken), unblock (room for a --unit that waits). Each move passes
     every filter of the scheduler, and holds to budgets and protections. A second run on the result moves nobody.
 
-    Exit code 0 when the plan is made, and carried out; 1 when some moves were not made; 2 when nothing could be asked.
+    Exit code 0 when the plan is made, and carried out; 1 when some moves were not made, or the unit stands nowhere
+    yet; 2 when nothing could be asked.
     """
     asked = _asked(goals, unit, limits)
     check_writable("--picture", picture)
@@ -128,7 +129,7 @@ async def _live(
 
 
 async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod], per_hour: int) -> int:
-    """Move them. 0: every move was made, 1: some were not."""
+    """Move them. 0: every move was made, and the unit that it was for stands; 1: some were not, or it does not."""
     from services.cli.rebalance.text import outcome_lines
     from shared.kube.pods.convert import owner_of
     from shared.rebalance.carrying import Carrying, MoveState
@@ -152,7 +153,10 @@ async def _carried(api: KubeClient, found: MovePlan, raws: Sequence[SourcedPod],
     finally:  # interrupted too
         for line in outcome_lines(carrying):
             click.echo(line, err=True)
-    return int(any(one.state is not MoveState.DONE for one in carrying.underway))
+    if out.homeless:
+        names = ", ".join(sorted(out.homeless.values())[:3])
+        click.echo(f"{found.goal}: {len(out.homeless)} of {len(unit)} stand nowhere yet: {names}", err=True)
+    return int(bool(out.homeless) or any(one.state is not MoveState.DONE for one in carrying.underway))
 
 
 def _planned(there: ClusterSituation, asked: PlanRequest, now: float) -> MovePlan:

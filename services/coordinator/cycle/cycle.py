@@ -142,7 +142,7 @@ class Cycle:
         if taken.seated:
             for placement, pod in taken.seated:
                 self._requeuer.attempt_ended(pod.uid, placement.node)
-            self._ledger.open(taken.seated, 0)
+            self._ledger.open(taken.seated, 0, gangs=taken.seated_gangs)
         if not taken.classes:
             return False
         if self._variants.pointer is not None:

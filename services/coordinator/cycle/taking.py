@@ -24,7 +24,7 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.model.units.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
-from shared.wire.messages import MAX_UNITS, Placement
+from shared.wire.messages import MAX_UNITS, Gang, Placement
 
 WORK_IN_FULL = 10
 """Of the turn's work, of which a unit that no node takes costs one: what the first of a class that no node takes costs,
@@ -72,6 +72,8 @@ class TakenUnits:
     """The next unit must be asked of all: nobody after it is taken."""
     seated: list[tuple[Placement, Pod]] = field(default_factory=list)
     """Units that are assumed in room that was kept for them: nobody is asked about those."""
+    seated_gangs: list[Gang] = field(default_factory=list)
+    """Which of those stand or fall together."""
 
 
 @dataclass(slots=True)
@@ -212,6 +214,8 @@ class Taker:
     def _take_together(self, pods: list[Pod], taken: TakenUnits) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""
         state, key = self._state, pods[0].group
+        if self.examination is None and state.cluster.reserved.standing and self._seat_together(key, pods, taken):
+            return True
         examination = self.examination or self._group_failures.examine(key, pods)
         outlook = examination.go_on(state.work - taken.work)
         taken.work += examination.work
@@ -245,6 +249,23 @@ class Taker:
             self._add(unit, one, taken)
         taken.order.append(GroupUnits(key, self.number(), units, outlook.nodes))
         taken.together += 1
+        return True
+
+    def _seat_together(self, key: str, pods: list[Pod], taken: TakenUnits) -> bool:
+        """Whether as many members as the group lacks go into room that is kept for them; the others wait for those."""
+        entries, lacking = self._state.queue.entries, self._state.groups.lacking(key)
+        if len(taken.seated) + len(pods) > MAX_UNITS:
+            return False
+        units = [Unit(self.number(), pod, entries[pod.uid].able_since) for pod in pods]
+        seated, work = self.reserved.seat_together(key, units)
+        taken.work += work
+        if not seated:
+            return False
+        pod_of = {unit.number: unit.pod for unit in units}
+        taken.seated += [(placement, pod_of[placement.unit]) for placement in seated]
+        if lacking > 1:
+            taken.seated_gangs.append(Gang(self.number(), key, [placement.unit for placement in seated], lacking))
+        self._group_failures.placed(key, pods, {placement.uid for placement in seated})
         return True
 
     def _judge(self, pod: Pod, template: Hashable | None) -> _Judged:

@@ -2,6 +2,8 @@
 
     taken off the queue --room kept for it, where all rules let it stand--> assumed in the reservation's place, planned
                         --none--> as any other pod
+    a pod group --room kept for as many members as it lacks--> all of those at once, as one gang
+                --for fewer--> none of it is taken: the group goes as any other, and the rooms wait
     room came, or came back --> those for whom it is kept, and whom it may hold, are woken
 
 The reserve pod is lifted, the pod judged on its node as everything else stands, and counted there instead; what does
@@ -13,7 +15,7 @@ again for its class while the node stays as it is. What is left untried wakes th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import nsmallest
 
 from services.coordinator.core.decisions import PastDecision
@@ -63,6 +65,35 @@ class ReservedSeats:
     def seat(self, unit: Unit, template: Hashable | None) -> tuple[Placement | None, int]:
         """Assume the unit in room that is kept for it, and what of the turn's work that took. None: there is none, or
         it must not stand there. ``template``: as the constraints tell; None: its class and the node alone decide."""
+        reserve, work = self._assumed(unit, template)
+        return self._placement(unit, reserve) if reserve is not None else None, work
+
+    def seat_together(self, key: str, units: Sequence[Unit]) -> tuple[list[Placement], int]:
+        """Assume at least so many members as pod group ``key`` lacks, each in room that is kept for it, and what that
+        took; []: there is less room, or they must not stand there, and nobody is assumed. A group that must stay
+        within a domain takes none: rooms are not chosen by domain."""
+        state = self._state
+        group, kept_for = state.groups.as_it_stands(key), state.cluster.reserved.kept_for
+        lacking = max(1, state.groups.lacking(key))
+        free = group is None or group.topology is None or not group.topology.required
+        able = [unit for unit in units if kept_for(unit.pod)] if free else []
+        if len(able) < lacking:
+            return [], 0
+        seated, spent = list[tuple[Unit, Pod]](), 0
+        for unit in able:
+            reserve, work = self._assumed(unit, state.constraints.template(unit.pod))
+            spent += work
+            if reserve is not None:
+                seated.append((unit, reserve))
+        if len(seated) >= lacking:
+            return [self._placement(unit, reserve) for unit, reserve in seated], spent
+        for unit, _ in seated:
+            state.cluster.leave_room(unit.pod.uid, offers=False)
+            state.cluster.forget(unit.pod.uid)
+        return [], spent
+
+    def _assumed(self, unit: Unit, template: Hashable | None) -> tuple[Pod | None, int]:
+        """The reserve pod in whose stead the unit is assumed."""
         state, pod = self._state, unit.pod
         cluster = state.cluster
         kept = cluster.reserved.kept_for(pod)
@@ -94,7 +125,7 @@ class ReservedSeats:
                 )  # fmt: skip
                 continue
             cluster.assume(pod, node, state.now, counts_as=counts_as)
-            return self._placement(unit, reserve), lifted * LIFTING + len(kept) // LOOKS
+            return reserve, lifted * LIFTING + len(kept) // LOOKS
         return None, lifted * LIFTING + len(kept) // LOOKS
 
     def _may_hold(self, reserve: Pod, pod: Pod, row: int, key: Hashable, *, guided: bool) -> bool:
@@ -159,16 +190,24 @@ class ReservedSeats:
         able: list[tuple[int, int, str]] = []
         for uid in state.queue.waiting.uids():
             pod = entries[uid].pod
-            alike = (pod.namespace, pod.owner, id(pod.labels), pod.pod_class, pod.priority, pod.name if named else "")
-            if alike not in known:
-                known[alike] = self._helped(pod, by_owner)
-            if known[alike]:
-                able.append((-pod.priority, len(able), uid))
+            for one in self._represented(pod):
+                alike = (one.namespace, one.owner, id(one.labels), one.pod_class, one.priority, named and one.name)
+                if alike not in known:
+                    known[alike] = self._helped(one, by_owner)
+                if known[alike]:
+                    able.append((-pod.priority, len(able), uid))
+                    break
         for _, _, uid in nsmallest(MOST_WOKEN, able):
             self._conflicts.parked(uid)
             state.stats.woken += state.queue.wake(uid, state.now, OwnEvent.WOKEN)
         if len(able) > MOST_WOKEN:
             reserved.offered |= offered
+
+    def _represented(self, pod: Pod) -> Iterable[Pod]:
+        """Whom a parked pod stands for: of a group that waits as a whole one member does for all."""
+        if self._state.queue.entries[pod.uid].group is None:
+            return (pod,)
+        return self._state.groups.members[pod.group].pending.values()
 
     def _helped(self, pod: Pod, by_owner: dict[tuple[str, str, str], list[Pod]]) -> bool:
         row_of = self._state.cluster.table.row_of

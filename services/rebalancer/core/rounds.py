@@ -51,8 +51,8 @@ def scope(
     paused: str,
     wall: float,
 ) -> RoundScope:
-    """What the next round is about. ``there``: namespaces with pods that stand; ``only``: those that the settings name;
-    ``paused``: why scheduling is, "" where it is not; ``wall``: seconds since 1970."""
+    """What the next round is about. ``there``: namespaces with pods that may move; ``only``: those that the settings
+    name; ``paused``: why scheduling is, "" where it is not; ``wall``: seconds since 1970."""
     known = sorted(set(there) & set(only) if only else set(there))
     goal, allowed = rollout.candidate, tuple(only)
     if rollout.stage not in (Stage.CANARY, Stage.ACTIVE):
@@ -60,7 +60,7 @@ def scope(
     if rollout.stage is Stage.CANARY:
         allowed = tuple(sorted(first_of(known, goal, rollout.percent)))
     if not known:
-        return RoundScope(goal, allowed, why="no namespace has pods that stand")
+        return RoundScope(goal, allowed, why="no namespace has pods that may move")
     if paused:
         return RoundScope(goal, allowed, why=f"scheduling is paused: {paused}")
     left = open_for_s(windows, wall)
@@ -89,12 +89,14 @@ def trouble(rounds: Sequence[RoundTold], step: str, value: float | None, most_fr
 def judged(
     pair: PolicyPair[PlanGuard], rounds: Sequence[RoundTold], plan: MovePlan | None, most_fruitless: int, now: float
 ) -> Rollout | None:
-    """What the rollout becomes after a plan, None: what it is. ``now``: of a clock that only goes on."""
+    """What the rollout becomes after a plan, None: what it is. A step that may move pods has its good windows from the
+    first of its rounds on that has moved one. ``now``: of a clock that only goes on."""
     guard, rollout = pair.candidate, pair.rollout
     if guard is None or not rollout.on:
         return None
     wrong = guard.problem if guard.resting else ""
     value = plan.before if plan is not None else None
     wrong = wrong or trouble(rounds, rollout.since, value, most_fruitless)
-    gap = Gap(plan.before, max(0.0, plan.before - plan.after), 0.0) if plan is not None else None
+    proven = rollout.stage is Stage.SHADOW or any(one.since == rollout.since and one.made for one in rounds)
+    gap = Gap(plan.before, max(0.0, plan.before - plan.after), 0.0) if plan is not None and proven else None
     return pair.judge.look(rollout, now, gap, wrong)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 import msgspec
 
 from shared.decide.rollout import Rollout
@@ -9,11 +12,11 @@ from shared.errors import LeadershipLost
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.rebalance.board import RebalanceBoard
 from shared.rebalance.domain import REBALANCE
-from shared.runtime.records.control import read_control
-from shared.runtime.records.prefix_watch import until_known
+from shared.runtime.records.control import control_of, read_control
+from shared.runtime.records.prefix_watch import follow_prefix, until_known
 from shared.runtime.records.rollouts import write_rollout
 from shared.wire.keys import Keys
-from shared.wire.records import decode_record
+from shared.wire.records import Paused, decode_record
 
 
 class RebalanceRecords:
@@ -48,5 +51,15 @@ class RebalanceRecords:
     async def paused(self) -> tuple[str, frozenset[str]]:
         """(why scheduling is paused, "" where it is not; nodes that were drained from it)."""
         control = await until_known(lambda: read_control(self.store, self.keys), "control_unread")
-        why = "" if control.paused is None else f"by {control.paused.by or 'somebody'}: {control.paused.reason}"
-        return why, frozenset(control.drained)
+        return _why(control.paused), frozenset(control.drained)
+
+    async def follow_paused(self) -> AsyncGenerator[tuple[str, frozenset[str]], None]:
+        """As ``paused``, now and after every change; eternal."""
+        async with aclosing(follow_prefix(self.store, self.keys.control_prefix)) as views:
+            async for view in views:
+                paused, drained, _ = control_of(self.keys, view.items.values())
+                yield _why(paused), frozenset(drained)
+
+
+def _why(paused: Paused | None) -> str:
+    return "" if paused is None else f"by {paused.by or 'somebody'}: {paused.reason}"

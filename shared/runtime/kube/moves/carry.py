@@ -32,6 +32,7 @@ from shared.rebalance.carrying import (
     EvictionAnswered,
     EvictMoved,
     GiveBack,
+    MoveState,
     PodWatched,
     Reserve,
     ReserveRefused,
@@ -64,8 +65,9 @@ WriteMoves = Callable[[Sequence[PastMove]], Awaitable[None]]
 
 class CarryOut:
     """One run. ``raws``: the pods of the plan as the API server told them, by uid; ``tell``: a line for people;
-    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others; ``unit``: pods for
-    which room is made, and on which node: what is freed there is kept for them until the end."""
+    ``write``: the history; ``leads``: asked before whatever takes room or a pod away from others: whether it may go on;
+    ``unit``: pods for which room is made, and on which node: what is freed there is kept for them until they stand, or
+    ``unit_s`` after the last move; ``changed``: called when a move may be elsewhere."""
 
     def __init__(
         self,
@@ -78,10 +80,14 @@ class CarryOut:
         run: str = "",
         leads: Callable[[], bool] = lambda: True,
         unit: Sequence[tuple[SourcedPod, str]] = (),
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._api, self._carrying, self._raws, self._clock, self._tell = api, carrying, raws, clock, tell
-        self._write, self._leads, self._unit = write, leads, unit
+        self._write, self._leads, self._unit, self._changed = write, leads, unit, changed
         self._unit_rooms: list[tuple[str, str]] = []
+        self.homeless = {raw.metadata.uid: f"{raw.metadata.namespace}/{raw.metadata.name}" for raw, _ in unit}
+        """Pods of the unit that stand nowhere yet, by uid."""
+        self._unit_seen = asyncio.Event()
         self._failpoints = Failpoints.from_environment()
         self._batch = 0
         self._writing = asyncio.Lock()
@@ -110,6 +116,7 @@ class CarryOut:
                     await asyncio.gather(*(self._keep(number, *one) for number, one in enumerate(self._unit)))
                     self._do(self._carrying.start(self._clock()))
                     await self._turns()
+                    await self._housed()
                 finally:
                     await self._ended()
                     for watch in watches:
@@ -120,6 +127,14 @@ class CarryOut:
             expected = self._carrying.expected()
             rest = [where for where in sorted(self._open) if self._of[where] not in expected]
             await self._clean([*rest, *self._unit_rooms])
+
+    async def _housed(self) -> None:
+        """Every move was made: the unit is to take the room that is kept for it, before that is given back."""
+        if not self.homeless or any(one.state is not MoveState.DONE for one in self._carrying.underway):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._carrying.patience.unit_s):
+                await self._unit_seen.wait()
 
     def stop(self, why: str) -> None:
         """Begin nothing more; ``run`` returns once what is on its way is known."""
@@ -150,6 +165,7 @@ class CarryOut:
             self._do(self._carrying.tell(event, self._clock()))
 
     def _do(self, instructions: Sequence[CarryingInstruction]) -> None:
+        self._changed()
         for one in instructions:
             match one:
                 case Reserve(move):
@@ -181,6 +197,7 @@ class CarryOut:
         where = ReservationName(namespace, name)
         if not self._leads():
             self._open.discard((namespace, name))
+            self.stop(NOT_LEADING)
             self._events.put_nowait(ReserveRefused(move.step, NOT_LEADING))
             return
         try:
@@ -198,7 +215,9 @@ class CarryOut:
         """Ask for room for a pod of the unit: it is kept as soon as it is free there. Without it others may come first,
         which is told."""
         where = raw.metadata.namespace or "", f"rebalance-{self.run_name}-unit-{number}"
-        spec = room_spec(raw, node, self._carrying.patience.time_to_live_s)
+        batches = max((move.batch for move in self._carrying.moves), default=1)
+        spec = room_spec(raw, node, batches * self._carrying.patience.time_to_live_s)
+        spec["priority"] = min(spec["priority"] + 1, MOST_PRIORITY)  # what others left for it is no older pod's
         self._unit_rooms.append(where)
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -223,6 +242,7 @@ class CarryOut:
             self._events.put_nowait(EvictionAnswered(move.step, why, later=True))
             return
         if not self._leads():
+            self.stop(NOT_LEADING)
             self._events.put_nowait(EvictionAnswered(move.step, NOT_LEADING))
             return
         self._failpoints.reach("before_move_evict")
@@ -320,6 +340,11 @@ class CarryOut:
 
     def _pod(self, pod: KubePod, deleted: bool) -> None:
         meta = pod.metadata
+        if meta.uid in self.homeless and (pod.spec.node_name or deleted):
+            if not deleted:
+                del self.homeless[meta.uid]
+            if deleted or not self.homeless:
+                self._unit_seen.set()
         _, kind, name = owner_of(meta)
         reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")
         took = self._step_of.get(reservation, "") if reservation else ""

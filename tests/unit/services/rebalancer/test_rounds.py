@@ -22,7 +22,7 @@ from shared.errors import ConfigError, InvalidValue, TooFewWindows
 from shared.kube.objects import KubePod, ObjectMeta
 from shared.kube.reservations import RESERVATIONS, ReservationObject
 from shared.kube.resources import PODS, ObjectList
-from shared.rebalance.board import RoundTold
+from shared.rebalance.board import RebalanceBoard, RoundTold, with_round
 from shared.rebalance.domain import POLICIES, REBALANCE
 from shared.rebalance.history import MoveHistory
 from shared.rebalance.plan import GoalName, MovePlan
@@ -71,6 +71,8 @@ def test_in_shadow_nobody_is_moved_in_the_canary_a_few_namespaces_then_all() -> 
         ("Fri 22:00-06:00", "2026-11-28T23:00", 0),
         ("Sat-Mon 00:00-24:00", "2026-11-30T12:00", 12 * 3600),
         ("Mon 01:00-02:00, Fri 10:00-12:00", "2026-11-27T11:00", 3600),
+        ("22:00-24:00, 00:00-06:00", "2026-11-27T23:50", 6 * 3600 + 600),
+        ("00:00-24:00", "2026-11-27T23:50", 7 * 86_400 + 600),
         ("", "2026-11-27T11:00", inf),
     ],
 )
@@ -87,6 +89,9 @@ def test_a_window_is_of_its_days_and_may_pass_midnight(text: str, at: str, left_
         ({"windows": "Mo 22:00-23:00"}, "'Mo' is not one of Mon, Tue"),
         ({"windows": "22:00"}, "windows: '22:00'"),
         ({"windows": "22:00-22:00"}, "is no window"),
+        ({"namespaces": "Team A"}, "namespaces: 'Team A' names no namespace"),
+        ({"namespaces": ","}, "namespaces: ',' names no namespace"),
+        ({"max_per_hour": "2001"}, "--max-per-hour: '2001' cannot be used"),
         ({"unprotect": "DaemonSetPods"}, "unprotect: 'DaemonSetPods' is not one of"),
     ],
 )
@@ -101,6 +106,12 @@ def test_a_goal_that_comes_no_nearer_is_given_up() -> None:
     assert "no nearer: 3 rounds moved 6 pods, and it went from 10 to 10 u" in trouble(rounds, STEP, 10.0, 3)
     assert trouble(rounds[:2], STEP, 10.0, 3) == ""
     assert trouble(rounds, "another step", 10.0, 3) == "", "what was moved before counts for another step"
+    nights = RebalanceBoard()
+    for _ in range(3):
+        nights = with_round(nights, told(10.0, made=20), new=True)
+        for _ in range(143):
+            nights = with_round(nights, told(10.0, made=0), new=True)
+    assert "3 rounds moved 60 pods" in trouble(nights.rounds, STEP, 10.0, 3), "looks push out no round that moved"
     assert "most moves failed" in trouble([told(9, 1, 2), told(8, 0, 1)], STEP, 1.0, 3)
 
 
@@ -114,10 +125,12 @@ def test_a_candidate_is_taken_back_by_itself_and_has_good_windows_where_nothing_
     plan = MovePlan("load", "u", 10.0, 8.0)
     pair = pair_of(Guard(lambda *_: plan, REBALANCE.limits))
     assert judged(pair, [], plan, 3, 0.0) is None
-    good = judged(pair, [], plan, 3, 61.0)
+    assert judged(pair, [], plan, 3, 61.0) is None, "nobody was moved at this step: that proves nothing"
+    assert judged(pair, [told(10.0)], plan, 3, 61.0) is None
+    good = judged(pair, [told(10.0)], plan, 3, 122.0)
     assert good is not None
     assert (good.stage, good.good) == (Stage.ACTIVE, 1)
-    back = judged(pair, [told(10.0)] * 3, plan, 3, 62.0)
+    back = judged(pair, [told(10.0)] * 3, plan, 3, 123.0)
     assert back is not None
     assert back.stage is Stage.NONE
     assert "no nearer" in back.reason
@@ -180,8 +193,13 @@ def room(run: str, pod: str, phase: str = "Available") -> ReservationObject:
 
 
 async def test_rooms_of_dead_leaders_are_given_back_unless_their_pod_has_left() -> None:
-    dead, mine = run_of(4, 1), run_of(5, 1)
+    dead, mine = run_of("/a/", 4, 1), run_of("/a/", 5, 1)
     rooms = [room(dead, "stands"), room(dead, "left"), room(mine, "stands"), room("a-command", "stands")]
+    rooms += [
+        room(run_of("/a/", 6, 1), "stands"),
+        room(run_of("/b/", 4, 1), "stands"),
+    ]
     server = Kept([*rooms, room(dead, "stands", "Succeeded")], "stands")
-    assert await sweep(cast("Any", server), 5) == 1
+    assert await sweep(cast("Any", server), "/a/", 5, lambda: False) == 0
+    assert await sweep(cast("Any", server), "/a/", 5) == 1
     assert server.deleted == [f"{dead}.stands"]

@@ -18,6 +18,7 @@ from shared.rebalance.carrying import (
     Reserve,
     ReserveRefused,
     RoomTold,
+    StopAsked,
     WatchLost,
 )
 from shared.rebalance.plan import Move
@@ -461,3 +462,17 @@ def test_whatever_comes_in_whatever_order_it_ends_nobody_is_evicted_in_vain_and_
     back |= {one.move.step for one in told if isinstance(one, GiveBack)}
     for end in there.underway:
         assert end.move.step in back | ended | there.expected() or end.move.step not in asked, "no reservation is left"
+
+
+def test_what_a_stop_cuts_short_or_was_not_begun_is_no_failure_of_its_own() -> None:
+    there = carrying(move("one"), move("two"))
+    there.start(0.0)
+    evicted(there, move("one"))
+    there.tell(StopAsked("its window has closed"), 2.0)
+    assert (state_of(there, "uid-two/1"), there.ends) == (MoveState.FAILED, (0, 0))
+    first = structs.replace(move("one"), group="n")
+    there = carrying(first, *(structs.replace(move(f"more-{number}", 2), group="n") for number in range(4)))
+    there.start(0.0)
+    there.tell(ReserveRefused(first.step, "no"), 1.0)
+    assert {one.state for one in there.underway} == {MoveState.FAILED}
+    assert there.ends == (0, 1)

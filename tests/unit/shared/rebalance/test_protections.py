@@ -9,10 +9,13 @@ import pytest
 
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.rebalance.history import MoveHistory
+from shared.rebalance.limits import Caps
+from shared.rebalance.plan import GoalName
+from shared.rebalance.planner import PlanRequest, movable_in
 from shared.rebalance.protections import CoveringBudgets, Protections, protected
 from shared.rebalance.residents import resident_from_api
-from tests.builders import PodBuilder
-from tests.unit.shared.rebalance.worlds import NOW, budget, owned
+from tests.builders import PodBuilder, make_node
+from tests.unit.shared.rebalance.worlds import NOW, budget, owned, world
 
 
 def reason(pod: PodBuilder, rules: Protections | None = None, *, budgets: Any = ()) -> str:
@@ -28,6 +31,16 @@ def test_a_workload_of_which_as_many_are_not_ready_as_move_at_once_stays() -> No
     stay = protected(found, CoveringBudgets(()), Protections(), MoveHistory(), NOW, 0.25)
     assert set(stay.values()) == {"not Ready: 2 of its workload's 8 pods are not"}
     assert protected(found[1:], CoveringBudgets(()), Protections(), MoveHistory(), NOW, 0.3) == {}
+
+
+def test_a_replacement_that_stands_nowhere_yet_or_has_said_nothing_counts_as_away() -> None:
+    asked = PlanRequest(GoalName.EMPTY_NODES, caps=Caps(workload_part=0.25))
+    nodes = [make_node(name).allocatable(cpu="8", memory="16Gi") for name in "ab"]
+    pods = [owned("w-1", "a", "2"), owned("w-2", "a", "2"), owned("w-3", "b", "1")]
+    assert movable_in(world(nodes, pods), asked, NOW) == {"default"}
+    assert not movable_in(world(nodes, pods, waiting=[owned("w-4", "")]), asked, NOW)
+    pods[2].json["status"] = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    assert not movable_in(world(nodes, pods), asked, NOW)
 
 
 def test_pods_of_owners_that_may_make_no_replacement_stay_unless_somebody_lifts_that() -> None:

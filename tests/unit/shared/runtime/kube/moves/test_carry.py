@@ -14,7 +14,7 @@ from shared.kube.objects import ObjectMeta
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject
 from shared.kube.resources import PODS, ObjectList, Upserted
-from shared.rebalance.carrying import Carrying
+from shared.rebalance.carrying import Carrying, CarryingPatience
 from shared.rebalance.history import PastMove
 from shared.rebalance.plan import Move
 from shared.runtime.kube.moves.carry import CarryOut, reservation_spec
@@ -37,21 +37,25 @@ class Server:
         self.rooms: asyncio.Queue[Any] = asyncio.Queue()
         self.config: ConfigMapObject | None = None
         self.before_patch: list[PastMove] = []
+        self.pods: asyncio.Queue[Any] = asyncio.Queue()
+        self.kept = asyncio.Event()
+        self.priorities: list[int] = []
 
     async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
         return ObjectList((RAW,) if resource is PODS else (), "1")
 
     async def watch(self, resource: Any, *, resource_version: str) -> AsyncIterator[Any]:
+        shown = self.rooms if resource is RESERVATIONS else self.pods
         while True:
-            if resource is not RESERVATIONS:
-                await asyncio.Event().wait()
-            yield Upserted(await self.rooms.get())
+            yield Upserted(await shown.get())
 
     async def create(self, resource: Any, *, namespace: str, body: dict[str, Any], **_: Any) -> None:
         self.log.append(f"create {resource.kind}")
+        self.kept.set()
         if resource is CONFIG_MAPS:
             self.config = ConfigMapObject(ObjectMeta(name="x", resource_version="1"), body["data"])
             return
+        self.priorities.append(body["spec"]["priority"])
         meta = ObjectMeta(name=body["metadata"]["name"], namespace=namespace, uid="room")
         self.rooms.put_nowait(ReservationObject(meta, body["spec"], {"phase": "Available", "node": "b"}))
 
@@ -170,3 +174,26 @@ async def test_what_is_freed_for_a_unit_is_kept_for_it_before_anybody_moves_and_
         await carry_out(server, unit=[(RAW, "a")]).run()
     assert server.log[:2] == ["create Reservation"] * 2
     assert server.log.count("delete") == 2
+
+
+@pytest.mark.parametrize("comes", [True, False])
+async def test_what_was_made_for_a_unit_is_kept_until_it_stands_or_its_time_is_over(comes: bool) -> None:
+    server = Server()
+    waits = msgspec.convert(owned("u", "").json, SourcedPod)
+    carrying = Carrying([], {}, set(), CarryingPatience(unit_s=30.0 if comes else 0.0))
+    clock = asyncio.get_running_loop().time
+    out = CarryOut(cast("Any", server), carrying, {}, clock, lambda _: None, nothing, "run", unit=[(waits, "a")])
+    run = asyncio.ensure_future(out.run())
+    async with asyncio.timeout(30.0):
+        await server.kept.wait()
+        if comes:
+            assert server.log == ["create Reservation"]
+            server.pods.put_nowait(msgspec.convert(owned("u", "a").json, SourcedPod))
+        await run
+    assert server.log == ["create Reservation", "delete"]
+    assert server.priorities == [1], "it comes before pods of its priority that are older"
+    assert list(out.homeless.values()) == ([] if comes else ["default/u"])
+
+
+async def nothing(_: Sequence[PastMove]) -> None:
+    """Writes nothing down."""
