@@ -123,7 +123,7 @@ class OwnerWants(Struct, frozen=True):
 
 
 class RoomUnfit(Struct, frozen=True):
-    """The pod ``uid`` was not asked to leave: by what else stands and leaves, its room would not take its replacement."""
+    """The pod ``uid`` was not asked to leave: as things stand its room would not take its replacement."""
 
     uid: str
     why: str
@@ -134,9 +134,10 @@ DrainEvent = RoomTold | ReserveRefused | EvictionAnswered | PodShown | OwnerWant
 
 @dataclass(slots=True)
 class Departure:
-    """One pod. ``step``: of its room, "" none; ``room_on``: where that is kept, "" nowhere; ``tries``: rooms asked for; ``waits``: its eviction has no answer yet;
-    ``unsure_until``: when it is certain that one without an answer was not made; ``refused``: for good, by what;
-    ``why``: of how it stands; ``replacement``: uid and name of who came for it, ``target``: where."""
+    """One pod. ``step``: of its room, "" none; ``room_on``: where that is kept; ``tries``: rooms asked for; ``waits``:
+    its eviction has no answer yet; ``unsure_until``: when it is certain that one without an answer was not made;
+    ``refused``: for good, by what; ``why``: of how it stands; ``replacement``: uid and name of who came for it,
+    ``target``: where."""
 
     leaver: Leaver
     state: LeaverState = LeaverState.SEEKING
