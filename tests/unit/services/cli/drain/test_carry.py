@@ -17,7 +17,7 @@ from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import ObjectMeta
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
-from shared.kube.resources import PODS, ObjectList, Upserted
+from shared.kube.resources import NODES, PODS, ObjectList, Upserted
 from shared.rebalance.draining.draining import Draining, OwnerWants
 from shared.rebalance.draining.leavers import DrainFlags, Leaver, departures
 from shared.rebalance.trial import ClusterTrial
@@ -43,9 +43,10 @@ class Server:
         self.refusal: Exception | None = None
         self.rooms: asyncio.Queue[Any] = asyncio.Queue()
         self.renewed: list[dict[str, Any]] = []
+        self.nodes: tuple[Any, ...] = ()
 
     async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
-        return ObjectList((RAW,) if resource is PODS else (), "1")
+        return ObjectList((RAW,) if resource is PODS else self.nodes if resource is NODES else (), "1")
 
     async def watch(self, resource: Any, *, resource_version: str) -> AsyncIterator[Any]:
         while True:
@@ -203,7 +204,7 @@ def test_who_leaves_does_not_count_where_rules_of_spread_are_judged() -> None:
     assert judge.nodes_for(who) == []  # a is empty then, and counts: each other would have two
     assert judge.in_turn([who]) == {who.uid: ""}
     judge = RoomJudge(world(zoned("z", "z", "y"), pods), "a")
-    assert judge.nodes_for(who) == ["b"]
+    assert judge.nodes_for(who) == ["b", "c"]  # each zone has one without it
 
 
 def test_what_keeps_pods_apart_does_not_keep_a_pod_from_its_own_zone() -> None:
@@ -235,9 +236,11 @@ def test_room_is_judged_again_with_who_leaves_before_and_with_what_came_since() 
 
 async def test_nobody_is_evicted_whose_room_does_not_do_any_more() -> None:
     server = Server()
-    there = world([make_node("a"), make_node("b").taint("down", "NoExecute")], [WHO])
-    out, draining = drain_out(server, leaver(), RoomJudge(there, "a"))
-    await out.run()
+    nodes = [make_node("a"), make_node("b").taint("down", "NoExecute")]
+    server.nodes = tuple(one.api() for one in nodes)
+    out, draining = drain_out(server, leaver(), RoomJudge(world(nodes, [WHO]), "a"))
+    async with asyncio.timeout(30.0):
+        await out.run()
     assert "evict" not in server.log
     assert server.log.count("give back") == server.log.count("reserve") == draining.patience.tries
 
