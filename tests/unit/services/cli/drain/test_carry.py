@@ -260,10 +260,10 @@ async def test_why_asking_for_room_had_no_answer_is_kept() -> None:
             raise KubeUnknown("webhook: 500")
 
     out, draining = drain_out(Failing(), leaver())
-    clock = LoopClock()
-    going = asyncio.ensure_future(out.run())
-    await clock.forward(draining.patience.seek_s + 1.0)
-    await going
+    draining.start(0.0)
+    await out._seek(leaver(), draining.departures[0].step, ("default", "r"))
+    draining.tell(out._events.get_nowait(), 0.0)
+    draining.tick(draining.patience.seek_s)
     assert "webhook: 500" in draining.departures[0].why
 
 
