@@ -240,7 +240,8 @@ class DrainOut:
         try:
             path = workload.path(leaver.namespace)
             found = OWNER.decode(await self._api.read("get workload", path, timeout_s=REQUEST_S))
-            wanted, status = found.spec and found.spec.replicas, found.status or OwnerStatus()
+            wanted = found.spec.replicas if found.spec is not None else None
+            status = found.status or OwnerStatus()
             if found.metadata.uid != leaver.owner[3]:
                 more = False
             elif wanted is not None:

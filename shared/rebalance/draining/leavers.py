@@ -100,7 +100,7 @@ def _leaver(raw: SourcedPod, copies: Counter[str], budgets: Sequence[DisruptionB
     return Leaver(
         uid=meta.uid, namespace=meta.namespace or "", name=meta.name, priority=pod.priority, owner=owner,
         copies=copies[owner[3]] if owner[3] else 1, replaced=bool(owner[3]) and _counts(raw), takes=not pod.group,
-        budgets=() if raw.status.phase in FINISHED else tuple(one.name for one in budgets if covers(one, pod)),
+        budgets=tuple(one.name for one in budgets if covers(one, pod)) if _counts_in_budgets(raw) else (),
         named=bool(raw.spec.resource_claims)
         or any(one.persistent_volume_claim or one.ephemeral for one in raw.spec.volumes or ()),
         ruled=bool(rules.affinity or rules.anti_affinity or any(one.hard for one in rules.spread)),
@@ -114,6 +114,11 @@ def _controller(raw: SourcedPod) -> tuple[str, str, str, str]:
 
 def _counts(raw: SourcedPod) -> bool:
     return raw.status.phase not in FINISHED and raw.metadata.deletion_timestamp is None
+
+
+def _counts_in_budgets(raw: SourcedPod) -> bool:
+    """The eviction API asks no budget for others (canIgnorePDB)."""
+    return raw.status.phase not in (*FINISHED, "Pending") and raw.metadata.deletion_timestamp is None
 
 
 def _stays(raw: SourcedPod, flags: DrainFlags) -> str:
