@@ -15,7 +15,8 @@ from services.binder.io.api_calls import ApiCalls
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.ports import BindRequest
 from shared.runtime.observe.metrics import ReservoirQuantiles
-from tests.unit.services.binder.binder_world import AlwaysValid, Failpoints
+from shared.runtime.process.failpoints import Failpoints
+from tests.unit.services.binder.binder_world import AlwaysValid
 
 
 @pytest.mark.parametrize("error", [KubeUnknown("500: failed calling webhook"), KubeRejected("gone", status=404)])

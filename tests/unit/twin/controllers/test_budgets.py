@@ -59,9 +59,12 @@ async def test_a_pod_that_changes_costs_its_budget_one_pod(monkeypatch: pytest.M
         cluster.deployment(20)
         await cluster.until(lambda: len(cluster.pods()) == 20)
         count = CoveredPods.put
-        monkeypatch.setattr(
-            CoveredPods, "put", lambda self, pod: (counted.append(pod["metadata"]["name"]), count(self, pod))
-        )
+
+        def put(self: CoveredPods, pod: Json) -> None:
+            counted.append(pod["metadata"]["name"])
+            count(self, pod)
+
+        monkeypatch.setattr(CoveredPods, "put", put)
         pod = cluster.pods()[0]
         cluster.run([pod])
         await cluster.until(lambda: cluster.get(BUDGETS, "web")["status"]["currentHealthy"] == 1)
