@@ -336,7 +336,7 @@ class Draining:
 
     def _named(self, one: Departure, by: str) -> None:
         """Somebody is about to take its room: it is not to leave on that."""
-        if one.state is not LeaverState.LEAVING and not one.over:
+        if not one.over:
             self._rooms.pop(one.step, None)
             one.step = ""
             self._taken(one, by)
