@@ -54,3 +54,7 @@ async def test_a_node_is_drained_to_room_that_was_found_before(tmp_path: Path) -
         assert "node-0: drained, 2 pods left it" in out
         assert await four_running(mesh) == {"node-1"}
         assert {one["status"].get("phase") for one in await listed(mesh, RESERVATIONS)} == {"Succeeded"}
+
+        code, out = await drain(mesh, "node-1", "node-77")
+        assert code == 2, out
+        assert "cordon" not in out

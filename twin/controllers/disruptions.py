@@ -1,7 +1,8 @@
 """The disruption controller of the twin: what PodDisruptionBudgets allow, by which evictions are judged.
 
 ``twin.model.disruptions`` decides. A pod that changes leads to the budgets of its namespace that cover it, so a cluster
-without budgets pays a look-up per change. It lives in real seconds, however fast pods run.
+without budgets pays a look-up per change; one that covers it counts it anew, and none of its other pods. It lives in
+real seconds, however fast pods run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from twin.controllers.runtime import Controller, ObjectKey
 from twin.kinds.rules.names import selector_matches
-from twin.model.disruptions import UncountedPod, budget_status
+from twin.model.disruptions import CoveredPods, UncountedPod, budget_status
 from twin.model.replicas import controller_of
 from twin.registry.registry import TwinRegistry
 
@@ -35,6 +36,7 @@ class DisruptionController(Controller[ObjectKey]):
         super().__init__(registry)
         self._budgets: dict[str, dict[str, Json | None]] = {}
         """The selectors of each namespace's budgets, by name."""
+        self._covered: dict[ObjectKey, CoveredPods] = {}
 
     def follows(self) -> list[str]:
         return [BUDGETS]
@@ -48,8 +50,12 @@ class DisruptionController(Controller[ObjectKey]):
             self._know(namespace, obj, gone=gone)
         elif resource == "pods":
             for name, selector in self._budgets.get(namespace, {}).items():
-                if selector_matches(selector, meta.get("labels") or {}):
-                    self.note((BUDGETS, namespace, name))
+                key = (BUDGETS, namespace, name)
+                if not gone and selector_matches(selector, meta.get("labels") or {}):
+                    self._covered[key].put(obj)
+                elif not self._covered[key].drop(meta["name"]):
+                    continue
+                self.note(key)
         elif resource in _SCALED.values():  # how many pods it wants may have changed
             for name in self._budgets.get(namespace, ()):
                 self.note((BUDGETS, namespace, name))
@@ -58,10 +64,16 @@ class DisruptionController(Controller[ObjectKey]):
         name, there = budget["metadata"]["name"], self._budgets.setdefault(namespace, {})
         key = (BUDGETS, namespace, name)
         if not gone:
-            there[name] = budget["spec"].get("selector")
+            selector = budget["spec"].get("selector")
+            if key not in self._covered or there[name] != selector:
+                pods = self.registry.list("pods", namespace)
+                matching = (pod for pod in pods if selector_matches(selector, pod["metadata"].get("labels") or {}))
+                self._covered[key] = CoveredPods(matching)
+            there[name] = selector
             self.note(key)
             return
         there.pop(name, None)
+        self._covered.pop(key, None)
         if not there:
             del self._budgets[namespace]
         self.forget(key)
@@ -70,13 +82,9 @@ class DisruptionController(Controller[ObjectKey]):
         budget = self.registry.get(*key)
         if budget is None or budget["metadata"].get("deletionTimestamp"):
             return
-        selector = budget["spec"].get("selector")
-        pods = [
-            pod for pod in self.registry.list("pods", key[1])
-            if selector_matches(selector, pod["metadata"].get("labels") or {})
-        ]  # fmt: skip
         now_s = self.registry.clock()
-        status, again_s = budget_status(budget, pods, self._scale_of, self.registry.now_text(now_s), now_s)
+        now = self.registry.now_text(now_s)
+        status, again_s = budget_status(budget, self._covered[key], self._scale_of, now, now_s)
         if again_s is not None:
             self.again(key, again_s)
         if status != budget.get("status"):

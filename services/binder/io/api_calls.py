@@ -140,11 +140,12 @@ class ApiCalls:
 
     async def _name_taker(self, where: ReservationName, request: BindRequest) -> None:
         """The Reservation says who takes it before that is bound: whoever leads next gives it to nobody else, also
-        where the pod is gone by then. One that is over or gone, or that we may not write, holds up no Binding."""
+        where the pod is gone by then. One that is over or gone, that we may not write, or that a webhook keeps
+        from us, holds up no Binding."""
         self._failpoints.reach("before_taker_named")
         try:
             await reservations.name_taker(self._api, where, request)
-        except KubeRejected as error:
+        except KubeError as error:  # also without an answer: writing it twice does no harm
             self._log.info("taker_unnamed", reservation=f"{where.namespace}/{where.name}", error=error)
         self._failpoints.reach("after_taker_named")
         if not self._leadership.is_valid():

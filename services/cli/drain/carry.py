@@ -14,27 +14,30 @@ from uuid import uuid4
 
 import msgspec
 
-from services.cli.drain.rooms import RoomJudge, room_spec
-from services.cli.reserve.spec import OwningWorkload
-from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.objects import KubePod, OwnerReference
+from services.cli.drain.rooms import Going, RoomJudge, Way, room_spec
+from services.cli.reserve.spec import WORKLOADS, OwningWorkload
+from shared.errors import KubeError, KubeExpired, KubeRejected, ObjectError
+from shared.kube.objects import Json, KubeNode, KubePod, OwnerReference, PartialObject
 from shared.kube.pods.convert import owner_of
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
-from shared.kube.resources import PODS, DeletedObject, Resource, Upserted
+from shared.kube.resources import NODES, PODS, DeletedObject, Resource, Upserted
 from shared.model.units.reservation import RESERVATION_ANNOTATION, ReservationPhase
 from shared.ports import Clock, KubeApi
 from shared.rebalance.carrying import EvictionAnswered, ReserveRefused, RoomTold, WatchLost
 from shared.rebalance.draining.draining import (
     NEVER,
     AskOwner,
+    Departure,
     DrainEvent,
     Draining,
     DrainInstruction,
     EvictLeaver,
+    LeaverState,
     OwnerWants,
     PodShown,
     ReturnRoom,
+    RoomUnfit,
     SeekRoom,
 )
 from shared.rebalance.draining.leavers import Leaver
@@ -46,6 +49,25 @@ LEAVER_LABEL = "conclave.io/drained-pod"
 TIME_TO_LIVE_S = 300
 REQUEST_S = 10.0
 GIVE_BACK_S = 15.0
+
+
+class OwnerSpec(Json, frozen=True):
+    replicas: int | None = None
+
+
+class OwnerStatus(Json, frozen=True):
+    ready_replicas: int | None = None
+    completion_time: str | None = None
+
+
+class OwnerObject(PartialObject, frozen=True):
+    """What tells whether a controller wants more pods."""
+
+    spec: OwnerSpec | None = None
+    status: OwnerStatus | None = None
+
+
+OWNER = msgspec.json.Decoder(OwnerObject)
 
 
 class DrainingApi(KubeApi, Protocol):
@@ -73,7 +95,6 @@ class DrainOut:
     ) -> None:
         self._api, self._draining, self._raws, self._judge = api, draining, raws, judge
         self._ours, self._clock, self._tell = ours, clock, tell
-        self._timeout_s = timeout_s
         self._until = clock() + timeout_s if timeout_s else NEVER
         self._run_name = uuid4().hex[:8]
         self._events: asyncio.Queue[DrainEvent] = asyncio.Queue()
@@ -93,6 +114,7 @@ class DrainOut:
                 beside = [
                     group.create_task(self._follow(RESERVATIONS, self._reservation)),
                     group.create_task(self._follow(PODS, self._pod)),
+                    group.create_task(self._follow(NODES, self._node)),
                     group.create_task(self._renew()),
                 ]
                 try:
@@ -116,7 +138,7 @@ class DrainOut:
             except TimeoutError:
                 now = self._clock()
                 late = now >= self._until
-                self._do(self._draining.stop(f"--timeout {self._timeout_s:g} s is over") if late else
+                self._do(self._draining.stop("its --timeout is over") if late else
                          self._draining.tick(now))  # fmt: skip
                 continue
             self._do(self._draining.tell(event, self._clock()))
@@ -130,6 +152,10 @@ class DrainOut:
                     self._open[where] = step, "", self._clock()
                     self._start(self._seek(leaver, step, where))
                 case EvictLeaver(leaver):
+                    if self._unfit(leaver):
+                        why = f"its room on {self._departure(leaver).room_on} would not take its replacement any more"
+                        self._events.put_nowait(RoomUnfit(leaver.uid, why))
+                        continue
                     self._tell(f"evict    {leaver.key}")
                     self._start(self._evict(leaver))
                 case ReturnRoom(step):
@@ -138,16 +164,40 @@ class DrainOut:
                 case AskOwner(leaver):
                     self._start(self._ask_owner(leaver))
 
+    def _unfit(self, leaver: Leaver) -> bool:
+        """What its Reservation does not keep may have changed since, and who leaves beside it counts where it goes."""
+        one = self._departure(leaver)
+        fits = self._judge.fits(leaver, one.room_on, self._room_of(one), *self._ways(leaver))
+        return leaver.replaced and not fits
+
+    def _ways(self, leaver: Leaver) -> tuple[Way, ...]:
+        """Others have left; those who are asked may leave, or stay."""
+        left, asked = list[Going](), list[Going]()
+        for one in self._draining.departures:
+            if one.leaver.uid != leaver.uid and one.state in (LeaverState.LEAVING, LeaverState.DONE, LeaverState.ASKED):
+                waited = one.state is not LeaverState.DONE and not one.replacement[0]
+                where = asked if one.state is LeaverState.ASKED else left
+                where.append(Going(one.leaver.uid, one.room_on if waited else "", self._room_of(one)))
+        return (left, [*left, *asked]) if asked else (left,)
+
+    def _departure(self, leaver: Leaver) -> Departure:
+        return next(one for one in self._draining.departures if one.leaver.uid == leaver.uid)
+
+    def _room_of(self, one: Departure) -> str:
+        return next((uid for step, uid, _ in self._open.values() if step == one.step), "") if one.step else ""
+
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _seek(self, leaver: Leaver, step: str, where: tuple[str, str]) -> None:
-        names = self._judge.nodes_for(leaver) if leaver.named else []
-        if leaver.named and not names:
+        judged = leaver.named or leaver.ruled
+        names = self._judge.nodes_for(leaver, *self._ways(leaver)) if judged else []
+        if judged and not names:
             del self._open[where]
-            self._events.put_nowait(ReserveRefused(step, "no other node takes it with its volumes or claims"))
+            by = ["volumes or claims"] * leaver.named + ["rules of spread or affinity"] * leaver.ruled
+            self._events.put_nowait(ReserveRefused(step, f"no other node takes it with its {' and '.join(by)}"))
             return
         raw = self._raws[leaver.uid]
         spec = room_spec(raw, leaver, self._draining.node, TIME_TO_LIVE_S, names=names, ours=self._ours)
@@ -162,8 +212,9 @@ class DrainOut:
             self._open.pop(where, None)
             hint = NO_KIND if error.status == 404 else ""
             self._events.put_nowait(ReserveRefused(step, f"{str(error)[:200]}{hint}"))
-        except (KubeError, TimeoutError):
-            pass  # the watch shows it, or its time passes
+        except (KubeError, TimeoutError) as error:  # the watch shows it, or its time passes
+            why = f"asking for room had no good answer: {str(error)[:200] or 'none at all'}"
+            self._events.put_nowait(RoomTold(step, ReservationPhase.PENDING.value, message=why))
 
     async def _evict(self, leaver: Leaver) -> None:
         try:
@@ -187,18 +238,18 @@ class DrainOut:
         group, _, version = leaver.owner[0].rpartition("/")
         workload = OwningWorkload(group, version, leaver.owner[1], leaver.owner[2])
         try:
-            found = msgspec.json.decode(
-                await self._api.read("get workload", workload.path(leaver.namespace), timeout_s=REQUEST_S)
-            )
-            wanted, status = (found.get("spec") or {}).get("replicas"), found.get("status") or {}
-            if found["metadata"].get("uid") != leaver.owner[3]:
+            path = workload.path(leaver.namespace)
+            found = OWNER.decode(await self._api.read("get workload", path, timeout_s=REQUEST_S))
+            wanted = found.spec.replicas if found.spec is not None else None
+            status = found.status or OwnerStatus()
+            if found.metadata.uid != leaver.owner[3]:
                 more = False
-            elif isinstance(wanted, int):
-                more = wanted > int(status.get("readyReplicas") or 0)
+            elif wanted is not None:
+                more = wanted > (status.ready_replicas or 0)
             else:
-                more = not status.get("completionTime")
-        except KubeRejected as error:
-            more = error.status != 404
+                more = not status.completion_time
+        except KubeRejected as error:  # the path of a kind that is not known here is a guess
+            more = error.status != 404 or workload.kind.lower() not in WORKLOADS
         except (KubeError, msgspec.DecodeError, TimeoutError):
             more = True
         self._events.put_nowait(OwnerWants(leaver.uid, more))
@@ -219,9 +270,9 @@ class DrainOut:
         try:
             async with asyncio.timeout(REQUEST_S):
                 await give_back(self._api, ReservationName(*where, self._open.get(where, ("", "", 0.0))[1]))
-            self._open.pop(where, None)
         except (KubeError, TimeoutError) as error:
             self._tell(f"note     {where[0]}/{where[1]} was not given back ({error}); it ends by its time to live")
+        self._open.pop(where, None)  # nor is it renewed
 
     async def _clean(self, rest: Sequence[tuple[str, str]]) -> None:
         """Give back what nobody needs, also where a request had no answer."""
@@ -242,7 +293,9 @@ class DrainOut:
                     take(item, False)
                     if number % MOST_AT_A_TIME == 0:
                         await asyncio.sleep(0)
-                self._missing(resource, {item.metadata.uid for item in found.items})
+                there = {item.metadata.uid for item in found.items}
+                self._judge.only(resource, there, {item.metadata.name for item in found.items})
+                self._missing(resource, there)
                 async for event in self._api.watch(resource, resource_version=found.resource_version):
                     if isinstance(event, Upserted | DeletedObject):
                         take(event.object, isinstance(event, DeletedObject))
@@ -259,6 +312,8 @@ class DrainOut:
 
     def _missing(self, resource: Resource[Any], there: set[str]) -> None:
         """What a list does not show any more."""
+        if resource is NODES:
+            return
         if resource is PODS:
             for one in self._draining.departures:
                 leaver = one.leaver
@@ -276,6 +331,8 @@ class DrainOut:
         self._events.put_nowait(RoomTold(step, ""))
 
     def _reservation(self, item: ReservationObject, deleted: bool) -> None:
+        pod = reserve_pod_from_api(item)
+        self._judge.see_room(pod, gone=deleted)
         where = item.metadata.namespace or "", item.metadata.name
         known = self._open.get(where)
         if known is None:
@@ -286,7 +343,6 @@ class DrainOut:
         step, _, since = known
         self._open[where] = step, item.metadata.uid, since
         self._step_of[item.metadata.uid] = step
-        pod = reserve_pod_from_api(item)
         if (terms := pod.reserves) is None:
             return
         if terms.phase is ReservationPhase.AVAILABLE and where not in self._found:
@@ -301,7 +357,12 @@ class DrainOut:
     def _name_of(self, step: str) -> str:
         return next((one.leaver.name for one in self._draining.departures if one.step == step), "a pod")
 
+    def _node(self, node: KubeNode, deleted: bool) -> None:
+        with contextlib.suppress(ObjectError):  # of one that cannot be read the mesh knows nothing either
+            self._judge.see_node(node, gone=deleted)
+
     def _pod(self, pod: KubePod, deleted: bool) -> None:
+        self._judge.see_pod(pod, gone=deleted)
         meta = pod.metadata
         _, kind, name = owner_of(meta)
         reservation = (meta.annotations or {}).get(RESERVATION_ANNOTATION, "")

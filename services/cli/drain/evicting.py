@@ -16,6 +16,7 @@ from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.terminal.tables import count, printable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError, KubeRejected
+from shared.kube.objects import KubeNode
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES
 from shared.rebalance.draining.draining import Departure, Draining, LeaverState
@@ -47,13 +48,19 @@ async def evict_all(
 ) -> int:
     """Every node in turn, all of them cordoned before. 0: they are empty; 1: some pods stay, or were not replaced."""
     async with opened_cluster(kubeconfig, context) as api:
+        for node in nodes:  # all are looked at before anything is changed
+            await _node(api, node)
+        there, raws = await read_live(api)
+        for node in nodes:
+            if told := _forbidden(departures(raws, node, wish.flags, there.state.budgets)):
+                raise ConfigError(f"drain: {node}: nobody is evicted: {told}")
         for node in nodes:
             await _cordon(api, node, wish.dry_run)
         reports, code = list[Json](), 0
         for node in nodes:
             report = await _dry_run(api, node, wish) if wish.dry_run else await _drained(api, node, wish)
             reports.append(report)
-            code = max(code, 0 if report["empty"] else 1)
+            code = max(code, 0 if report["empty"] and not report.get("stopped") else 1)
             if output not in DOCUMENTS:
                 click.echo("\n".join(report_lines(report, dry_run=wish.dry_run)))
     if output in DOCUMENTS:
@@ -65,10 +72,15 @@ def _say(line: str) -> None:
     click.echo(printable(line), err=True)
 
 
-async def _cordon(api: KubeClient, name: str, dry_run: bool) -> None:
+async def _node(api: KubeClient, name: str) -> KubeNode:
     node = await api.get(NODES, namespace="", name=name)
     if node is None:
         raise ConfigError(f"drain: there is no node {name}; give names as 'kubectl get nodes' shows them")
+    return node
+
+
+async def _cordon(api: KubeClient, name: str, dry_run: bool) -> None:
+    node = await _node(api, name)
     if node.spec.unschedulable:
         _say(f"cordon   {name} is cordoned already")
         return
@@ -83,10 +95,18 @@ async def _looked(
 ) -> tuple[NodeDepartures, RoomJudge, dict[str, SourcedPod]]:
     there, raws = await read_live(api)
     found = departures(raws, node, wish.flags, there.state.budgets)
-    if found.forbidden:
-        told = "; ".join(f"{key}: {why}" for key, why in found.forbidden.items())
-        raise ConfigError(f"drain: {node}: nobody is evicted: {told}")
     return found, RoomJudge(there, node), {raw.metadata.uid: raw for raw in raws}
+
+
+def _forbidden(found: NodeDepartures) -> str:
+    """Who may not be evicted, each with its reason."""
+    return "; ".join(f"{key}: {why}" for key, why in found.forbidden.items())
+
+
+async def _empty(api: KubeClient, node: str, wish: EvictionWish) -> bool:
+    """Whether nobody is there by now but who stays by rule."""
+    found, _, _ = await _looked(api, node, wish)
+    return not found.leavers and not found.forbidden
 
 
 async def _dry_run(api: KubeClient, node: str, wish: EvictionWish) -> Json:
@@ -100,7 +120,9 @@ async def _dry_run(api: KubeClient, node: str, wish: EvictionWish) -> Json:
         }
         for one in found.leavers
     ]  # fmt: skip
-    return {"node": node, "empty": all(one["state"] != "stays" for one in pods), "pods": pods, "stay": found.stay}
+    told = _forbidden(found)
+    empty = not told and all(one["state"] != "stays" for one in pods)
+    return {"node": node, "empty": empty, "pods": pods, "stay": found.stay, "stopped": told}
 
 
 async def _drained(api: KubeClient, node: str, wish: EvictionWish) -> Json:
@@ -109,6 +131,8 @@ async def _drained(api: KubeClient, node: str, wish: EvictionWish) -> Json:
     stopped = ""
     for _ in range(MOST_ROUNDS):
         found, judge, raws = await _looked(api, node, wish)
+        if told := _forbidden(found):
+            return _report(node, done, found.stay, f"nobody more is evicted: {told}", empty=False)
         if not found.leavers:
             return _report(node, done, found.stay, stopped, empty=not stopped)
         await give_back_old(api, {one.uid for one in found.leavers})
@@ -123,7 +147,7 @@ async def _drained(api: KubeClient, node: str, wish: EvictionWish) -> Json:
             raise
         done, stopped = [*done, *draining.departures], draining.stopped
         if stopped or any(one.state is not LeaverState.DONE for one in draining.departures):
-            return _report(node, done, found.stay, stopped, empty=False)
+            return _report(node, done, found.stay, stopped, empty=await _empty(api, node, wish))
     return _report(node, done, found.stay, "pods come to it again and again: who binds them?", empty=False)
 
 
@@ -165,6 +189,8 @@ def report_lines(report: Json, *, dry_run: bool = False) -> Iterator[str]:
     node = printable(str(report["node"]))
     if dry_run:
         yield f"{node}: nothing was done: leave --dry-run out to carry it out"
+    elif report["empty"] and (lost := [one for one in report["pods"] if one["state"] != "left"]):
+        yield f"{node}: empty, and cordoned, but of {count(len(lost), 'pod')} no replacement was seen to serve"
     elif report["empty"]:
         yield f"{node}: drained, {count(len(report['pods']), 'pod')} left it"
     else:

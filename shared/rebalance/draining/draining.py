@@ -3,7 +3,7 @@
     seeking --room is kept elsewhere--> held --its turn--> asked --evicted--> leaving --gone, another is Ready--> done
        ^  |                              | |                 |                   |
        |  +-- none in time ----------+   | +-- refused ------+--> stays          +-- none comes, or never Ready --> lost
-       +--- its room was lost -------|---+
+       +--- its room was lost, or does not do any more ------+
                                      v
                                    stays: nobody is evicted, unless ``partial`` or once they go
 
@@ -122,14 +122,22 @@ class OwnerWants(Struct, frozen=True):
     more: bool
 
 
-DrainEvent = RoomTold | ReserveRefused | EvictionAnswered | PodShown | OwnerWants | WatchLost
+class RoomUnfit(Struct, frozen=True):
+    """The pod ``uid`` was not asked to leave: as things stand its room would not take its replacement."""
+
+    uid: str
+    why: str
+
+
+DrainEvent = RoomTold | ReserveRefused | EvictionAnswered | PodShown | OwnerWants | RoomUnfit | WatchLost
 
 
 @dataclass(slots=True)
 class Departure:
-    """One pod. ``step``: of its room, "" none; ``tries``: rooms asked for; ``waits``: its eviction has no answer yet;
-    ``unsure_until``: when it is certain that one without an answer was not made; ``refused``: for good, by what;
-    ``why``: of how it stands; ``replacement``: uid and name of who came for it, ``target``: where."""
+    """One pod. ``step``: of its room, "" none; ``room_on``: where that is kept; ``tries``: rooms asked for; ``waits``:
+    its eviction has no answer yet; ``unsure_until``: when it is certain that one without an answer was not made;
+    ``refused``: for good, by what; ``why``: of how it stands; ``replacement``: uid and name of who came for it,
+    ``target``: where."""
 
     leaver: Leaver
     state: LeaverState = LeaverState.SEEKING
@@ -208,6 +216,8 @@ class Draining:
                 self._shown(event)
             case OwnerWants(uid, more):
                 self._owner(self._of[uid], more=more)
+            case RoomUnfit(uid, why):
+                self._unfit(self._of[uid], why)
             case WatchLost(why):
                 return self.stop(why)
         return self._settled()
@@ -307,12 +317,16 @@ class Draining:
             self._rooms.pop(event.step)
             one.step = ""
             self._roomless(one, event.message or event.phase.lower() or "it was deleted")
+        elif event.phase == "Available" and event.taken_by:
+            self._named(self._heir(one), event.taken_by)
         elif event.phase == "Available" and one.state is LeaverState.SEEKING:
             if event.node == self.node:
                 self._stay(one, f"room was found on {self.node} alone")
                 return
             self._go(one, LeaverState.HELD)
             one.room_on, one.why = event.node, ""
+        elif event.phase == "Available" and event.node != self.node:
+            one.room_on = event.node  # of one that exchanged its room for one that was still looked for
         elif one.state is LeaverState.SEEKING:
             one.why = event.message
 
@@ -320,8 +334,41 @@ class Draining:
         if one.state is not LeaverState.LEAVING:
             self._roomless(one, f"it was taken by {by or 'another pod'}")
 
+    def _named(self, one: Departure, by: str) -> None:
+        """Somebody is about to take its room: it is not to leave on that."""
+        if not one.over:
+            self._rooms.pop(one.step, None)
+            one.step = ""
+            self._taken(one, by)
+
+    def _unfit(self, one: Departure, why: str) -> None:
+        if one.state is not LeaverState.ASKED:
+            return
+        one.waits, one.why = False, why
+        if self._may_leave(one):
+            one.ask_at = one.unsure_until  # its room is judged once more then
+            return
+        self._return(one)
+        self._roomless(one, why)
+
+    def _has_room(self, one: Departure) -> bool:
+        return bool(one.room_on) or not one.leaver.replaced
+
+    def _look_again(self, one: Departure) -> None:
+        """It has no room, or none yet: another is looked for once it is certain that it was not evicted."""
+        if one.state is LeaverState.ASKED and self._may_leave(one):
+            one.ask_at = one.unsure_until
+            return
+        if not one.step:
+            self._roomless(one, one.why)
+            return
+        if one.state is not LeaverState.SEEKING:
+            self._go(one, LeaverState.SEEKING)
+        one.deadline = self._now + self.patience.seek_s
+
     def _roomless(self, one: Departure, why: str) -> None:
         """Its room has ended: another one is looked for, while it has not left."""
+        one.room_on = ""
         if one.state is LeaverState.LEAVING or one.over or (one.state is LeaverState.ASKED and self._may_leave(one)):
             return  # whoever comes is placed as any pod is
         if one.tries >= self.patience.tries:
@@ -351,10 +398,8 @@ class Draining:
         """It got the room of one that has left: where that has none, or none yet, it does not leave on that."""
         if not one.step:
             self._roomless(one, "another pod's replacement took it")
-        elif not one.room_on and (one.state is LeaverState.HELD or not self._may_leave(one)):
-            if one.state is not LeaverState.SEEKING:
-                self._go(one, LeaverState.SEEKING)
-            one.deadline = self._now + self.patience.seek_s
+        elif not one.room_on:
+            self._look_again(one)
 
     def _awaits(self, one: Departure) -> bool:
         return one.state is LeaverState.LEAVING and one.leaver.replaced and not one.replacement[0]
@@ -374,7 +419,10 @@ class Draining:
         if event.unsure:
             one.unsure_until = self._now + self.patience.unsure_s
         if event.later and not self.stopped:
-            one.ask_at = self._now + self.patience.again_s
+            if self._has_room(one):
+                one.ask_at = self._now + self.patience.again_s
+            else:
+                self._look_again(one)
         elif self._may_leave(one):
             one.refused, one.ask_at = event.refused, one.unsure_until
         else:
@@ -412,6 +460,7 @@ class Draining:
         if room is not None:
             one: Departure | None = self._heir(room)
             if one is not None and not self._awaits(one):
+                self._named(one, event.name)
                 return None
         else:
             one = next(
@@ -439,6 +488,8 @@ class Draining:
         if event.leaves or event.gone:
             one.replacement, one.target, one.ready = ("", ""), "", False
             one.why = f"its replacement {event.name} left again before it was Ready"
+            one.owner_asked = False
+            self._return(one)  # what it took is spent
             one.deadline = self._now + self.patience.arrive_s
             return
         one.ready = one.ready or event.ready
@@ -454,7 +505,7 @@ class Draining:
             one.deadline = NEVER
 
     def _owner(self, one: Departure, *, more: bool) -> None:
-        if not self._awaits(one):
+        if not self._awaits(one) or not one.owner_asked:
             return
         if more:
             why = f" ({one.why})" if one.why else ""
@@ -474,13 +525,17 @@ class Draining:
         elif one.state is LeaverState.ASKED:
             if one.refused or self.stopped:
                 self._stay(one, f"the eviction was refused: {one.refused or one.why}")
+            elif not self._has_room(one):
+                self._look_again(one)
             else:
                 self._ask(one)
         elif one.replacement[0]:
             self._lose(one, f"{one.replacement[1]} has come, and is not Ready within {self.patience.ready_s:g} s")
-        elif not one.owner_asked:
-            one.owner_asked, one.deadline = True, NEVER
-            self._out.append(AskOwner(one.leaver))
+        else:
+            one.deadline = NEVER
+            if not one.owner_asked:
+                one.owner_asked = True
+                self._out.append(AskOwner(one.leaver))
 
     def _ask(self, one: Departure) -> None:
         one.waits = True

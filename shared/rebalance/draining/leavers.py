@@ -15,6 +15,7 @@ from msgspec import Struct
 from shared.kube.pods.convert import controller_of, owner_of, pod_from_api
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.model.cluster_objects import DisruptionBudget
+from shared.model.terms.relations import NO_RELATIONS
 from shared.rebalance.residents import MIRROR_ANNOTATION
 from shared.scheduling.preemption.budgets import covers
 
@@ -38,7 +39,8 @@ class Leaver(Struct, frozen=True):
     """A pod that is to leave. ``owner``: (apiVersion, kind, name, uid) of its controller; ``copies``: pods of that one;
     ``replaced``: somebody makes another for which room is looked for, and has not done so yet; ``takes``: that one may
     take a reservation; ``budgets``: which cover it; ``named``: nodes are judged for it by their names, for its volumes
-    or claims, for which no room is kept."""
+    or claims, for which no room is kept; ``ruled``: by their names too, for its required spread or affinity, which the
+    room would be judged by beside the pod itself."""
 
     uid: str
     namespace: str
@@ -50,6 +52,7 @@ class Leaver(Struct, frozen=True):
     takes: bool = True
     budgets: tuple[str, ...] = ()
     named: bool = False
+    ruled: bool = False
 
     @property
     def key(self) -> str:
@@ -93,12 +96,14 @@ def departures(
 def _leaver(raw: SourcedPod, copies: Counter[str], budgets: Sequence[DisruptionBudget]) -> Leaver:
     meta, owner = raw.metadata, _controller(raw)
     pod = pod_from_api(raw)
+    rules = pod.relations or NO_RELATIONS
     return Leaver(
         uid=meta.uid, namespace=meta.namespace or "", name=meta.name, priority=pod.priority, owner=owner,
         copies=copies[owner[3]] if owner[3] else 1, replaced=bool(owner[3]) and _counts(raw), takes=not pod.group,
-        budgets=() if raw.status.phase in FINISHED else tuple(one.name for one in budgets if covers(one, pod)),
+        budgets=tuple(one.name for one in budgets if covers(one, pod)) if _counts_in_budgets(raw) else (),
         named=bool(raw.spec.resource_claims)
         or any(one.persistent_volume_claim or one.ephemeral for one in raw.spec.volumes or ()),
+        ruled=bool(rules.affinity or rules.anti_affinity or any(one.hard for one in rules.spread)),
     )  # fmt: skip
 
 
@@ -109,6 +114,11 @@ def _controller(raw: SourcedPod) -> tuple[str, str, str, str]:
 
 def _counts(raw: SourcedPod) -> bool:
     return raw.status.phase not in FINISHED and raw.metadata.deletion_timestamp is None
+
+
+def _counts_in_budgets(raw: SourcedPod) -> bool:
+    """The eviction API asks no budget for others (canIgnorePDB)."""
+    return raw.status.phase not in (*FINISHED, "Pending") and raw.metadata.deletion_timestamp is None
 
 
 def _stays(raw: SourcedPod, flags: DrainFlags) -> str:

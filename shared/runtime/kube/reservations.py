@@ -21,6 +21,8 @@ from shared.model.pod import Pod
 from shared.model.units.reservation import ReservationPhase
 from shared.ports import BindRequest, KubeApi
 
+TAKER_S = 2.0
+"""For naming a taker: a pod's Binding waits for that."""
 TRIES = 3
 """Of a write that others keep overtaking."""
 
@@ -89,7 +91,7 @@ async def name_taker(api: KubeApi, where: ReservationName, request: BindRequest)
     patch = {"metadata": {"uid": where.uid}, "status": {"currentOwners": [owner]}}
     await api.patch(
         RESERVATIONS, namespace=where.namespace, name=where.name, patch=patch, subresource="status", strategy="merge",
-        wait_when_busy=False,
+        wait_when_busy=False, timeout_s=TAKER_S,
     )  # fmt: skip
 
 

@@ -127,8 +127,8 @@ class ReservedRoom:
         self.on: dict[str, dict[str, None]] = {}
         """Reservations by node, for who asks what a node keeps."""
         self._by_owner: dict[tuple[str, str, str], dict[str, None]] = {}
-        self._labels: dict[str, dict[str, None]] = {}
-        """By the key of a label those that are found by it."""
+        self._labels: dict[str, dict[str, dict[str, None]]] = {}
+        """By namespace and the key of a label those that are found by it."""
 
     def put(self, pod: Pod) -> None:
         """A reserve pod stands."""
@@ -144,7 +144,7 @@ class ReservedRoom:
         for key in keys_of(pod):
             self._by_owner.setdefault(key, {})[pod.uid] = None
             if key[1].startswith(LABEL):
-                self._labels.setdefault(key[1].removeprefix(LABEL), {})[pod.uid] = None
+                self._labels.setdefault(key[0], {}).setdefault(key[1].removeprefix(LABEL), {})[pod.uid] = None
 
     def drop(self, uid: str) -> None:
         """The reservation is over, or gone; an unknown uid is fine."""
@@ -164,7 +164,10 @@ class ReservedRoom:
         for key in keys_of(pod):
             _take_from(self._by_owner, key, pod.uid)
             if key[1].startswith(LABEL):
-                _take_from(self._labels, key[1].removeprefix(LABEL), pod.uid)
+                labels = self._labels.get(key[0], {})
+                _take_from(labels, key[1].removeprefix(LABEL), pod.uid)
+                if not labels:
+                    self._labels.pop(key[0], None)
 
     def kept_for(self, pod: Pod) -> list[Pod]:
         """The reserve pods whose room the pod may have and nobody has taken, the first made first."""
@@ -172,9 +175,9 @@ class ReservedRoom:
         keys = [(namespace, "pod", pod.name), (namespace, "", "")]
         if pod.owner[2]:
             keys += [(namespace, *one) for one in controllers_of(pod)]
-        for key in self._labels:
-            if key in pod.labels:
-                keys.append((namespace, f"{LABEL}{key}", pod.labels[key]))
+        if labels := self._labels.get(namespace):
+            fewer, other = (labels, pod.labels) if len(labels) < len(pod.labels) else (pod.labels, labels)
+            keys += [(namespace, f"{LABEL}{key}", pod.labels[key]) for key in fewer if key in other]
         if there.keys().isdisjoint(keys):
             return []  # most pods, and this is asked about each
         found = dict[str, None]()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.twin.controllers.test_workloads import Cluster, Json, playing
 from twin.controllers.disruptions import BUDGETS, DisruptionController
 from twin.kinds.pod.eviction import evict_pod
+from twin.model.disruptions import CoveredPods
 from twin.registry.status import ApiError
 
 
@@ -44,4 +47,26 @@ async def test_a_second_eviction_waits_for_the_first_ones_replacement() -> None:
         cluster.run(waiting())
         await cluster.until(lambda: allowed(1))
         assert evict(cluster, second) == 201
+        player.stop()
+
+
+async def test_a_pod_that_changes_costs_its_budget_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    async with playing() as cluster:
+        player = DisruptionController(cluster.registry)
+        player.start()
+        cluster.create(BUDGETS, "web", spec={"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1})
+        cluster.deployment(20)
+        await cluster.until(lambda: len(cluster.pods()) == 20)
+        count = CoveredPods.put
+
+        def put(self: CoveredPods, pod: Json) -> None:
+            counted.append(pod["metadata"]["name"])
+            count(self, pod)
+
+        monkeypatch.setattr(CoveredPods, "put", put)
+        pod = cluster.pods()[0]
+        cluster.run([pod])
+        await cluster.until(lambda: cluster.get(BUDGETS, "web")["status"]["currentHealthy"] == 1)
+        assert set(counted) == {pod["metadata"]["name"]}
         player.stop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twin.model.disruptions import UncountedPod, budget_status
+from twin.model.disruptions import CoveredPods, UncountedPod, budget_status
 
 Json = dict[str, Any]
 NOW, NOW_S = "2026-01-01T00:00:00Z", 1767225600.0
@@ -46,7 +46,7 @@ def counts(status: Json) -> tuple[int, int, int, int]:
 )
 def test_what_is_allowed_is_what_is_healthy_beyond_what_is_to_be(spec: Json, wanted: tuple[int, ...]) -> None:
     pods = [pod("a"), pod("b", owner="other-rs"), pod("c"), pod("d", ready=False)]
-    status, again_s = budget_status(budget(**spec), pods, scale_of, NOW, NOW_S)
+    status, again_s = budget_status(budget(**spec), CoveredPods(pods), scale_of, NOW, NOW_S)
     assert counts(status) == wanted
     assert status["observedGeneration"] == 3
     condition = status["conditions"][0]
@@ -57,7 +57,9 @@ def test_what_is_allowed_is_what_is_healthy_beyond_what_is_to_be(spec: Json, wan
 def test_who_is_granted_its_eviction_counts_no_more_until_it_is_late() -> None:
     granted = {"a": "2025-12-31T23:59:00Z", "b": "2025-12-31T23:57:59Z", "gone": NOW, "leaving": NOW}
     pods = [pod("a"), pod("b"), pod("leaving", deletionTimestamp=NOW)]
-    status, again_s = budget_status(budget({"disruptedPods": granted}, minAvailable=0), pods, scale_of, NOW, NOW_S)
+    status, again_s = budget_status(
+        budget({"disruptedPods": granted}, minAvailable=0), CoveredPods(pods), scale_of, NOW, NOW_S
+    )
     assert status["disruptedPods"] == {"a": granted["a"]}
     assert counts(status) == (1, 1, 0, 3)
     assert again_s == 60.0
@@ -69,8 +71,20 @@ def test_where_no_controller_can_be_counted_nothing_is_allowed_and_it_is_said() 
 
     before = {"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
     old = budget({**before, "observedGeneration": 2}, maxUnavailable=1)
-    status, _ = budget_status(old, [pod("a")], unknown, NOW, NOW_S)
+    status, _ = budget_status(old, CoveredPods([pod("a")]), unknown, NOW, NOW_S)
     assert counts(status) == (0, 1, 0, 1)
     assert status["observedGeneration"] == 2  # the eviction API refuses as "still being processed"
     assert status["conditions"][0]["reason"] == "SyncFailed"
-    assert counts(budget_status(old, [pod("a", owner="")], unknown, NOW, NOW_S)[0]) == (0, 1, 0, 0)
+    assert counts(budget_status(old, CoveredPods([pod("a", owner="")]), unknown, NOW, NOW_S)[0]) == (0, 1, 0, 0)
+
+
+def test_pods_that_change_are_counted_as_those_that_stand() -> None:
+    there = CoveredPods([pod("a"), pod("b")])
+    there.put(pod("c"))
+    there.put(pod("b", ready=False))
+    assert there.drop("a")
+    assert not there.drop("a")
+    anew = CoveredPods([pod("b", ready=False), pod("c")])
+    assert (len(there), there.staying, there.healthy, there.by_owner) == (
+        len(anew), anew.staying, anew.healthy, anew.by_owner,
+    )  # fmt: skip

@@ -12,16 +12,16 @@ import pytest
 from services.cli.__main__ import run
 from services.cli.drain.carry import LEAVER_LABEL, TIME_TO_LIVE_S, DrainOut
 from services.cli.drain.evicting import give_back_old
-from services.cli.drain.rooms import REQUIRED, RoomJudge, room_spec
-from shared.errors import KubeRejected
+from services.cli.drain.rooms import MOST_NAMES, REQUIRED, Going, RoomJudge, room_spec
+from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import ObjectMeta
 from shared.kube.pods.standing_pods import SourcedPod
 from shared.kube.reservations import RESERVATIONS, ReservationObject, reserve_pod_from_api
-from shared.kube.resources import PODS, ObjectList, Upserted
+from shared.kube.resources import NODES, PODS, ObjectList, Upserted
 from shared.rebalance.draining.draining import Draining, OwnerWants
 from shared.rebalance.draining.leavers import DrainFlags, Leaver, departures
 from shared.rebalance.trial import ClusterTrial
-from tests.builders import make_node
+from tests.builders import NodeBuilder, PodBuilder, make_node
 from tests.loop_clock import LoopClock
 from tests.unit.shared.rebalance.worlds import owned, world
 
@@ -43,9 +43,10 @@ class Server:
         self.refusal: Exception | None = None
         self.rooms: asyncio.Queue[Any] = asyncio.Queue()
         self.renewed: list[dict[str, Any]] = []
+        self.nodes: tuple[Any, ...] = ()
 
     async def list(self, resource: Any, **_: Any) -> ObjectList[Any]:
-        return ObjectList((RAW,) if resource is PODS else (), "1")
+        return ObjectList((RAW,) if resource is PODS else self.nodes if resource is NODES else (), "1")
 
     async def watch(self, resource: Any, *, resource_version: str) -> AsyncIterator[Any]:
         while True:
@@ -168,6 +169,104 @@ def test_options_of_one_way_are_refused_on_the_other(
     assert said in capsys.readouterr().err
 
 
+SPREAD = {
+    "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}  # fmt: skip
+APART = {REQUIRED: [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}]}
+
+
+def zoned(*zones: str) -> list[NodeBuilder]:
+    """``a``, ``b``, ``c`` in these zones; ``a`` is cordoned, as one that is drained."""
+    nodes = [make_node(name).label(zone=zone) for name, zone in zip("abc", zones, strict=False)]
+    nodes[0].cordon()
+    return nodes
+
+
+def ruled(name: str, node: str, *, apart: bool = False, **more: Any) -> PodBuilder:
+    found = owned(name, node, **more)
+    if apart:
+        found.json["spec"]["affinity"] = {"podAntiAffinity": APART}
+    else:
+        found.json["spec"]["topologySpreadConstraints"] = [SPREAD]
+    return found
+
+
+def leaving(pods: list[PodBuilder]) -> tuple[list[SourcedPod], tuple[Leaver, ...]]:
+    raws = [msgspec.convert(one.json, SourcedPod) for one in pods]
+    return raws, departures(raws, "a", DrainFlags(), ()).leavers
+
+
+def test_who_leaves_does_not_count_where_rules_of_spread_are_judged() -> None:
+    pods = [ruled(name, name) for name in "abc"]
+    [who] = leaving(pods)[1]
+    judge = RoomJudge(world(zoned("a", "b", "c"), pods), "a")
+    assert judge.nodes_for(who) == []  # a is empty then, and counts: each other would have two
+    assert judge.in_turn([who]) == {who.uid: ""}
+    judge = RoomJudge(world(zoned("z", "z", "y"), pods), "a")
+    assert judge.nodes_for(who) == ["b", "c"]  # each zone has one without it
+
+
+def test_what_keeps_pods_apart_does_not_keep_a_pod_from_its_own_zone() -> None:
+    pods = [ruled("p", "a", apart=True), ruled("q", "c", apart=True)]
+    raws, [who] = leaving(pods)
+    there = world(zoned("z", "z", "y"), pods)
+    judge = RoomJudge(there, "a")
+    assert judge.in_turn([who]) == {who.uid: "b"}
+    spec = room_spec(raws[0], who, "a", 60, names=judge.nodes_for(who), ours=("conclave",))
+    reserve = reserve_pod_from_api(ReservationObject(ObjectMeta(name="r", namespace="default", uid="u"), spec, {}))
+    trial = ClusterTrial(there.state)
+    assert trial.names_of(trial.rows_for(reserve)) == ["b"]  # so the mesh judges, while the pod stands
+
+
+def test_room_is_judged_again_with_who_leaves_before_and_with_what_came_since() -> None:
+    pods = [ruled("p", "a", apart=True), ruled("q", "a", owner="other", apart=True)]
+    pods[1].json["metadata"]["labels"] = {"app": "web"}
+    _, (p, q) = leaving(pods)
+    judge = RoomJudge(world(zoned("a", "b", "c"), pods), "a")
+    assert set(judge.in_turn([p, q]).values()) == {"b", "c"}
+    assert judge.fits(p, "b", "")
+    assert not judge.fits(q, "b", "", (), [Going(p.uid, "b")])
+    new = ruled("new", "b", apart=True)
+    judge.see_pod(msgspec.convert(new.json, SourcedPod), gone=False)
+    assert not judge.fits(p, "b", "")
+    judge.only(PODS, {p.uid, q.uid}, set())
+    assert judge.fits(p, "b", "")
+
+
+async def test_nobody_is_evicted_whose_room_does_not_do_any_more() -> None:
+    server = Server()
+    nodes = [make_node("a"), make_node("b").taint("down", "NoExecute")]
+    server.nodes = tuple(one.api() for one in nodes)
+    out, draining = drain_out(server, leaver(), RoomJudge(world(nodes, [WHO]), "a"))
+    async with asyncio.timeout(30.0):
+        await out.run()
+    assert "evict" not in server.log
+    assert server.log.count("give back") == server.log.count("reserve") == draining.patience.tries
+
+
+def test_no_reservation_names_more_nodes_than_it_may() -> None:
+    nodes = [make_node("a"), *(make_node(f"n{number}").allocatable(cpu="9") for number in range(MOST_NAMES + 2))]
+    busy = owned("busy", "n7", "5")
+    judge = RoomJudge(world(nodes, [WHO, busy]), "a")
+    names = judge.nodes_for(leaver())
+    assert len(names) == MOST_NAMES
+    assert "n7" not in names
+
+
+async def test_why_asking_for_room_had_no_answer_is_kept() -> None:
+    class Failing(Server):
+        async def create(self, *_: Any, **__: Any) -> None:
+            raise KubeUnknown("webhook: 500")
+
+    out, draining = drain_out(Failing(), leaver())
+    draining.start(0.0)
+    await out._seek(leaver(), draining.departures[0].step, ("default", "r"))
+    draining.tell(out._events.get_nowait(), 0.0)
+    draining.tick(draining.patience.seek_s)
+    assert "webhook: 500" in draining.departures[0].why
+
+
 async def test_a_second_run_gives_back_what_one_that_was_killed_kept_for_who_still_stands() -> None:
     given: list[str] = []
     made = {"there": RAW.metadata.uid, "left": "uid-of-one-that-left", "other": ""}
@@ -221,6 +320,8 @@ def workload(uid: str = "uid-web", replicas: int | None = None, **status: Any) -
         (workload(active=1), True),
         (KubeRejected("gone", status=404), False),
         (KubeRejected("forbidden", status=403), True),
+        ([], True),  # nothing that anybody can read
+        ({"metadata": {"uid": "uid-web"}, "status": []}, True),
     ],
 )
 async def test_an_owner_is_asked_whether_it_wants_another_pod(found: Any, more: bool) -> None:
@@ -236,3 +337,15 @@ async def test_an_owner_is_asked_whether_it_wants_another_pod(found: Any, more: 
     await out._ask_owner(leaver())
     assert server.log == ["/apis/apps/v1/namespaces/default/replicasets/web"]
     assert out._events.get_nowait() == OwnerWants(draining.leavers[0].uid, more)
+
+
+async def test_of_a_kind_whose_path_is_a_guess_nobody_believes_that_it_is_gone() -> None:
+    class Asked(Server):
+        async def read(self, *_: Any, **__: Any) -> bytes:
+            raise KubeRejected("no such path", status=404)
+
+    out, _ = drain_out(Asked(), leaver())
+    await out._ask_owner(leaver(owner=("x.io/v1", "Proxy", "p", "uid-p")))
+    event = out._events.get_nowait()
+    assert isinstance(event, OwnerWants)
+    assert event.more

@@ -20,6 +20,7 @@ from shared.rebalance.draining.draining import (
     OwnerWants,
     PodShown,
     ReturnRoom,
+    RoomUnfit,
     SeekRoom,
 )
 from shared.rebalance.draining.leavers import Leaver
@@ -39,6 +40,8 @@ class Drain:
         self.core = Draining("a", leavers, {one.uid for one in leavers}, partial=partial)
         self.now, self.evicted, self.returned, self.sought = 0.0, list[str](), list[str](), list[str]()
         self.asked_owners = 0
+        self.standing: set[str] = set()
+        """Steps of the rooms that were told to be kept, and that nobody took since."""
         self._take(self.core.start(0.0))
 
     def _take(self, out: Sequence[DrainInstruction]) -> None:
@@ -47,10 +50,11 @@ class Drain:
                 case EvictLeaver(who):
                     room = self.of(who.name)
                     assert self.core.begun
-                    assert room.room_on or not who.replaced, "evicted without room"
+                    assert room.step in self.standing or not who.replaced, "evicted without room"
                     self.evicted.append(who.name)
                 case ReturnRoom(step):
                     self.returned.append(step)
+                    self.standing.discard(step)
                 case SeekRoom(_, step):
                     self.sought.append(step)
                 case AskOwner():
@@ -58,6 +62,11 @@ class Drain:
 
     def tell(self, *events: DrainEvent) -> Drain:
         for event in events:
+            match event:
+                case RoomTold(step, phase, _, _, by) if phase != "Pending":
+                    (self.standing.add if phase == "Available" and not by else self.standing.discard)(step)
+                case PodShown(took=step) if step:
+                    self.standing.discard(step)
             self._take(self.core.tell(event, self.now))
         return self
 
@@ -66,6 +75,7 @@ class Drain:
         while (due := self.core.due()) <= end:
             self.now = max(self.now, due)
             self._take(self.core.tick(self.now))
+            assert self.core.due() > self.now, "it is due for ever"
         self.now = end
         return self
 
@@ -218,6 +228,47 @@ def test_a_replacement_that_is_bound_elsewhere_counts_and_its_room_is_given_back
     assert "came back to a" in there.of("x").why
 
 
+def test_whose_room_is_lost_while_it_is_asked_is_not_asked_again_before_there_is_another() -> None:
+    there = Drain(leaver("x")).room("x").tell(RoomTold("uid-x/1", "Failed", "b", "Preempted"))
+    there.tell(EvictionAnswered("uid-x", "429", later=True)).wait(20.0)
+    assert there.evicted == ["x"]
+    assert there.states() == {"x": "seeking"}
+    there.room("x")
+    assert there.evicted == ["x", "x"]
+    there.tell(RoomTold("uid-x/2", "Failed", "b")).tell(EvictionAnswered("uid-x", "hangs", later=True, unsure=True))
+    there.wait(29.0)
+    assert there.states() == {"x": "asked"}  # it may leave
+    there.wait(1.0)
+    assert there.states() == {"x": "seeking"}
+
+
+@pytest.mark.parametrize("news", ["named", "bound"])
+def test_whose_room_somebody_else_takes_does_not_leave_on_it(news: str) -> None:
+    there = Drain(leaver("x", 4), leaver("y", 4)).room("x").room("y")
+    if news == "named":
+        there.tell(RoomTold("uid-y/1", "Available", "b", taken_by="grown"))
+    there.came("grown", "uid-y/1").leaves("x").came("n", "uid-x/1")
+    assert there.evicted == ["x"]
+    assert there.states() == {"x": "done", "y": "seeking"}
+    there.room("y")
+    assert there.evicted == ["x", "y"]
+
+
+def test_whose_room_does_not_do_any_more_gives_it_back_and_gets_another() -> None:
+    there = Drain(leaver("x")).room("x").tell(RoomUnfit("uid-x", "spread"))
+    assert there.returned == ["uid-x/1"]
+    there.room("x", "c").tell(RoomUnfit("uid-x", "spread")).room("x").tell(RoomUnfit("uid-x", "spread"))
+    assert there.states() == {"x": "stays"}
+    assert "spread" in there.of("x").why
+
+
+def test_a_replacement_that_goes_while_its_owner_is_asked_is_waited_for_anew() -> None:
+    there = Drain(leaver("x")).room("x").leaves("x").wait(180.0).came("n", "uid-x/1", ready=False)
+    there.tell(PodShown("uid-n", "default", "n", "ReplicaSet/web", "b", gone=True), OwnerWants("uid-x", more=True))
+    there.wait(180.0)
+    assert there.asked_owners == 2
+
+
 def test_of_an_owner_that_is_scaled_away_no_other_pod_is_waited_for() -> None:
     there = Drain(leaver("x"), leaver("y", 4)).room("x").room("y").leaves("x")
     there.wait(180.0)
@@ -268,7 +319,7 @@ def test_whatever_happens_it_ends_and_no_room_is_forgotten(seed: int) -> None:
             break
         name = rng.choice(names)
         one, uid = there.of(name), f"uid-{name}"
-        what = rng.randrange(9)
+        what = rng.randrange(12)
         if what < 3 and one.step:
             there.tell(RoomTold(one.step, rng.choice(["Available", "Available", "Pending", "Failed", ""]), "b"))
         elif what == 3:
@@ -278,6 +329,12 @@ def test_whatever_happens_it_ends_and_no_room_is_forgotten(seed: int) -> None:
         elif what < 7:
             step = rng.choice([*there.sought, ""])
             there.came(f"new{news}", step, ready=rng.random() < 0.8)
+        elif what == 8 and (new := one.replacement)[0]:
+            there.tell(PodShown(new[0], "default", new[1], "ReplicaSet/web", "b", leaves=True))
+        elif what == 9 and one.step:
+            there.tell(RoomUnfit(uid, "spread"))
+        elif what == 10 and one.step:
+            there.tell(RoomTold(one.step, "Available", "b", taken_by="grown"))
         elif what == 7:
             there.wait(rng.choice([1.0, 10.0, 100.0]))
         else:

@@ -85,3 +85,15 @@ def test_the_least_important_leave_first_and_copies_elsewhere_count() -> None:
     assert [(one.name, one.copies, one.replaced) for one in there.leavers] == [
         ("z-low", 3, True), ("a-high", 3, True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{"phase": "Pending"}, {"terminating": True}])
+def test_of_who_waits_or_leaves_already_no_budget_is_asked(more: dict[str, Any]) -> None:
+    who = pod("x")
+    if more.pop("terminating", False):
+        who.json["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    else:
+        who.phase(more["phase"])
+    there = found(who, budgets=[budget("one", "web", 1), budget("two", "web", 1)])
+    assert there.forbidden == {}
+    assert there.leavers[0].budgets == ()

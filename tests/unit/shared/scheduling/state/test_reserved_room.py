@@ -44,6 +44,7 @@ def test_a_selector_finds_its_pods_by_their_labels(labels: dict[str, str], wante
         room.put(one)
     pod = make_pod("p").set(labels=labels).pod()
     assert sorted(one.uid for one in room.kept_for(pod)) == sorted(wanted)
+    assert set(room._labels) == {"default"}  # a pod of another namespace looks at none of them
     for uid in ("any", "ab", "both", "named"):
         room.drop(uid)
     assert room.kept_for(pod) == []
