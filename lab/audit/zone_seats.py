@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from lab.audit.rules import Amounts, add
 
 MOST_TRIES = 4_000
-"""Seats tried in one search; source: our own choice, some 40 ms of CPU with eight zones. Few searches need any: the cheap
-ways come first."""
+"""Seats tried in one search; source: our own choice, some 40 ms of CPU with eight zones. Few searches need any: the
+cheap ways come first."""
 
 Key = Hashable
 
