@@ -59,7 +59,9 @@ OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
 LABELLED_OUT = f'it says {EVICTION_LABEL}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
 
-MARKED = "Leaves, and is marked to give way since offline pods where it or one of its gang stands held more than is lent"
+MARKED = (
+    "Leaves, and is marked to give way since offline pods where it or one of its gang stands held more than is lent"
+)
 
 
 @dataclass(slots=True)
