@@ -235,8 +235,7 @@ def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[Item]:
         for number, (place, held) in enumerate(places):
             yield Item((uid, number), tuple(sorted(held.items())), zone=place, alone=alone)
     elif places or not alone or _in_one(asked, inside.zones):
-        place = places[0][0] if places else None
-        yield Item((uid, 0), tuple(sorted(asked.items())), zone=place, alone=alone)
+        yield Item((uid, 0), tuple(sorted(asked.items())), zone=places[0][0] if places else None, alone=alone)
 
 
 def _in_one(asked: Amounts, zones: Sequence[Amounts]) -> bool:

@@ -94,7 +94,9 @@ def _added(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Shares:
 
 def _lent(table: NodeTable, rows: IntArray) -> IntArray:
     """int64 ``[REQUESTABLE, rows]``: what is requested of lent resources, whoever lends them."""
-    found: IntArray = np.stack([table.requested[np.ix_(of, rows)].sum(axis=0) for of in table.lent_columns])
+    found: IntArray = np.stack(
+        [table.requested[np.array(of, np.intp)[:, None], rows].sum(axis=0) for of in table.lent_columns]
+    )
     return found
 
 
