@@ -226,7 +226,7 @@ def placed_against_a_rule(entries: Sequence[LogEntry]) -> list[str]:
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
-def zones_over(entries: Sequence[LogEntry]) -> list[str]:
+def zones_or_lent_over(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no node that was given pods for which no seating in its zones exists, nor one where
     offline pods were given more than it lends."""
     report = _audited(entries)
@@ -383,7 +383,7 @@ ALWAYS: tuple[Checker, ...] = (
     bound_to_missing_node,
     bound_to_closed_node,
     placed_against_a_rule,
-    zones_over,
+    zones_or_lent_over,
     devices_lost,
     unjust_evictions,
     broken_for_units,

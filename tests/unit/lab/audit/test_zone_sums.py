@@ -253,10 +253,12 @@ def test_without_the_sums_such_a_node_goes_unseen(monkeypatch: pytest.MonkeyPatc
 def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_are_seen() -> None:
     """Against the twin's kubelets, which the oracle holds to the real ones: pods come, and some leave."""
     rng, seen, refused = Random(7), 0, 0
-    policies = (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT)
-    for number in range(30):
+    policies = (
+        TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT, TopologyPolicy.NONE,
+    )  # fmt: skip
+    for number in range(40):
         node = topology("n1", zones=rng.choice((1, 2, 4)), cpus=rng.choice((4, 8)), memory=16 * GI,
-                        policy=policies[number % 3], scope=rng.choice(list(TopologyScope)))  # fmt: skip
+                        policy=policies[number % 4], scope=rng.choice(list(TopologyScope)))  # fmt: skip
         managers, sums, there = Managers(node), ZoneSums(), list[str]()
         item = object_of(node)
         for zone in item["zones"]:
@@ -269,7 +271,8 @@ def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_
                 managers.remove(uid)
                 sums.left(uid, "n1")
             asked = spec(*rng.choices(("1", "2", "3", "5", "1500m"), k=rng.choice((1, 1, 2))),
-                         sidecars=("1",) * rng.choice((0, 0, 1)), memory=rng.choice(("1Gi", "6Gi")))  # fmt: skip
+                         sidecars=("1",) * rng.choice((0, 0, 1)), init=("7",) * rng.choice((0, 0, 1)),
+                         memory=rng.choice(("1Gi", "6Gi")))  # fmt: skip
             needs = needs_of(msgspec.convert(asked, PodSpec))
             assert needs is not None
             uid = f"{number}-{step}"
