@@ -257,7 +257,7 @@ def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_
         TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT, TopologyPolicy.NONE,
     )  # fmt: skip
     for number in range(40):
-        node = topology("n1", zones=rng.choice((1, 2, 4)), cpus=rng.choice((4, 8)), memory=16 * GI,
+        node = topology("n1", zones=rng.choice((1, 2, 4)), cpus=rng.choice((4, 8)), memory=16 * GI, gpus=number % 2,
                         policy=policies[number % 4], scope=rng.choice(list(TopologyScope)))  # fmt: skip
         managers, sums, there = Managers(node), ZoneSums(), list[str]()
         item = object_of(node)
@@ -273,6 +273,10 @@ def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_
             asked = spec(*rng.choices(("1", "2", "3", "5", "1500m"), k=rng.choice((1, 1, 2))),
                          sidecars=("1",) * rng.choice((0, 0, 1)), init=("7",) * rng.choice((0, 0, 1)),
                          memory=rng.choice(("1Gi", "6Gi")))  # fmt: skip
+            if rng.random() < 0.2:
+                asked["containers"][0]["resources"]["limits"] = {
+                    **asked["containers"][0]["resources"]["limits"], "nvidia.com/gpu": "1",
+                }  # fmt: skip
             needs = needs_of(msgspec.convert(asked, PodSpec))
             assert needs is not None
             uid = f"{number}-{step}"
