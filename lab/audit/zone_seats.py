@@ -21,7 +21,7 @@ Key = Hashable
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ZoneItem:
     """What sits together. ``spread``: more than one zone may give it; ``zone``: the only one that it may be in;
     ``alone``: nobody else is there."""
 
@@ -32,7 +32,7 @@ class Item:
     alone: bool = False
 
 
-def seated(zones: Sequence[Amounts], items: Sequence[Item], before: dict[Key, int]) -> bool | None:
+def seated(zones: Sequence[Amounts], items: Sequence[ZoneItem], before: dict[Key, int]) -> bool | None:
     """Whether some seating has room for all; None: not found out. ``before``: who sat where when last one was found, by
     the items' keys; the one that is found takes its place."""
     total: Amounts = {}
@@ -62,10 +62,10 @@ def _keep(found: Mapping[Key, int], before: dict[Key, int]) -> bool:
     return True
 
 
-def _largest_first(items: Sequence[Item], total: Amounts) -> list[Item]:
+def _largest_first(items: Sequence[ZoneItem], total: Amounts) -> list[ZoneItem]:
     """Those that have no choice first."""
 
-    def size(item: Item) -> tuple[bool, bool, float]:
+    def size(item: ZoneItem) -> tuple[bool, bool, float]:
         shares = (value / total[name] for name, value in item.amounts if value)
         return item.zone is None, not item.alone, -max(shares, default=0.0)
 
@@ -79,13 +79,13 @@ class _Zones:
         self.free = [dict(zone) for zone in zones]
         self._there, self._alone = [0] * len(zones), [0] * len(zones)
 
-    def has_room(self, item: Item, place: int) -> bool:
+    def has_room(self, item: ZoneItem, place: int) -> bool:
         if (item.zone is not None and item.zone != place) or self._alone[place] or (item.alone and self._there[place]):
             return False
         free = self.free[place]
         return all(free.get(name, 0) >= value for name, value in item.amounts)
 
-    def put(self, item: Item, place: int, sign: int = 1) -> None:
+    def put(self, item: ZoneItem, place: int, sign: int = 1) -> None:
         free = self.free[place]
         for name, value in item.amounts:
             free[name] = free.get(name, 0) - sign * value
@@ -97,7 +97,7 @@ class _Zones:
         return tuple(self.free[place].items()), self._there[place] > 0, self._alone[place] > 0
 
 
-def _first_fit(zones: Sequence[Amounts], items: Sequence[Item], before: Mapping[Key, int]) -> dict[Key, int] | None:
+def _first_fit(zones: Sequence[Amounts], items: Sequence[ZoneItem], before: Mapping[Key, int]) -> dict[Key, int] | None:
     state, found = _Zones(zones), dict[Key, int]()
     for item in items:
         first = before.get(item.key)
@@ -114,7 +114,7 @@ class _Search:
     """Depth first, in the order of the items, by a stack of its own: a node may have more of them than Python lets
     calls lie in each other. Zones that are alike are tried once."""
 
-    def __init__(self, zones: Sequence[Amounts], items: Sequence[Item]) -> None:
+    def __init__(self, zones: Sequence[Amounts], items: Sequence[ZoneItem]) -> None:
         self._state, self._items, self._places = _Zones(zones), items, range(len(zones))
 
     def run(self) -> tuple[bool | None, dict[Key, int]]:
@@ -141,7 +141,7 @@ class _Search:
             open_.append(self._seats(items[len(open_)]))
         return False, {}
 
-    def _seats(self, item: Item) -> Iterator[int]:
+    def _seats(self, item: ZoneItem) -> Iterator[int]:
         """Where the item may sit. Whatever is put between two of them is taken away again before the second."""
         tried: set[tuple[object, ...]] = set()
         for place in self._places:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from lab.audit.ledger import ELIGIBILITY_GRACE_S
 from lab.audit.rules import Amounts, Json, add, amounts
-from lab.audit.zone_seats import Item, Key, seated
+from lab.audit.zone_seats import ZoneItem, Key, seated
 from lab.audit.zones import UNREAD, aligned, holder, kept_in_zones, kubelets_zones, sockets_zones, widest
 
 LEVELS = {"None": "none", "BestEffort": "best-effort", "Restricted": "restricted", "SingleNUMANode": "single-numa-node"}
@@ -106,7 +106,7 @@ class _Stander:
     mine: bool
     under: tuple[NodeInside | None, ...]
     dedicated: tuple[Amounts, bool] | None
-    items: dict[frozenset[str], tuple[Item, ...]] = field(default_factory=dict)
+    items: dict[frozenset[str], tuple[ZoneItem, ...]] = field(default_factory=dict)
     """Its items in zones that have such resources."""
 
 
@@ -185,7 +185,7 @@ def _judge(
     return f"no seating in its zones exists: {', '.join(parts)}"
 
 
-def _items(inside: NodeInside, uid: str, one: _Stander) -> Iterable[Item]:
+def _items(inside: NodeInside, uid: str, one: _Stander) -> Iterable[ZoneItem]:
     if inside.katalyst:
         return _dedicated(inside, uid, one)
     known = inside.resources
@@ -194,7 +194,7 @@ def _items(inside: NodeInside, uid: str, one: _Stander) -> Iterable[Item]:
     return one.items[known]
 
 
-def _aligned(inside: NodeInside, uid: str, spec: Json, under: Sequence[NodeInside | None]) -> Iterator[Item]:
+def _aligned(inside: NodeInside, uid: str, spec: Json, under: Sequence[NodeInside | None]) -> Iterator[ZoneItem]:
     """What of zones like ``inside`` its kubelet gave a pod that it let on ``under`` one of these objects. Where that
     may have been without one, or by one that cannot be read, it lies over several zones."""
     if "resources" in spec:  # a kubelet leaves pods with requests of their own alone
@@ -213,7 +213,7 @@ def _aligned(inside: NodeInside, uid: str, spec: Json, under: Sequence[NodeInsid
         spread = len(managers) < len(under) or any(_spreads(one, largest or part) for one in managers)
         if spread:  # devices that are in no zone may be given too
             part = {name: value for name, value in part.items() if "/" not in name}
-        yield Item((uid, number), tuple(sorted(part.items())), spread=spread)
+        yield ZoneItem((uid, number), tuple(sorted(part.items())), spread=spread)
 
 
 def _spreads(inside: NodeInside, asked: Amounts) -> bool:
@@ -223,7 +223,7 @@ def _spreads(inside: NodeInside, asked: Amounts) -> bool:
     return inside.policy != "single-numa-node"
 
 
-def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[Item]:
+def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[ZoneItem]:
     if one.dedicated is None:
         return
     requests, alone = one.dedicated
@@ -233,9 +233,9 @@ def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[Item]:
     places = inside.named.get(uid, [])
     if len(places) > 1:  # whole zones: what it has in each is all that is known
         for number, (place, held) in enumerate(places):
-            yield Item((uid, number), tuple(sorted(held.items())), zone=place, alone=alone)
+            yield ZoneItem((uid, number), tuple(sorted(held.items())), zone=place, alone=alone)
     elif places or not alone or _in_one(asked, inside.zones):
-        yield Item((uid, 0), tuple(sorted(asked.items())), zone=places[0][0] if places else None, alone=alone)
+        yield ZoneItem((uid, 0), tuple(sorted(asked.items())), zone=places[0][0] if places else None, alone=alone)
 
 
 def _in_one(asked: Amounts, zones: Sequence[Amounts]) -> bool:

@@ -193,8 +193,8 @@ def test_a_node_may_have_more_containers_than_calls_lie_in_each_other() -> None:
     for number in range(5):
         asked = {"spec": spec(*["100m"] * 240)}
         assert not sums.bound(str(number), asked, "n1", 10.0 + number, mine=True)
-    assert zone_seats.seated([{"cpu": 1200}], [zone_seats.Item(n, (("cpu", 1),)) for n in range(1200)], {})
-    search = zone_seats._Search([{"cpu": 1200}], [zone_seats.Item(n, (("cpu", 1),)) for n in range(1200)])
+    assert zone_seats.seated([{"cpu": 1200}], [zone_seats.ZoneItem(n, (("cpu", 1),)) for n in range(1200)], {})
+    search = zone_seats._Search([{"cpu": 1200}], [zone_seats.ZoneItem(n, (("cpu", 1),)) for n in range(1200)])
     assert search.run()[0]
 
 
