@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from lab.audit.ledger import ELIGIBILITY_GRACE_S
 from lab.audit.rules import Amounts, Json, add, amounts
-from lab.audit.zone_seats import ZoneItem, Key, seated
+from lab.audit.zone_seats import Key, ZoneItem, seated
 from lab.audit.zones import UNREAD, aligned, holder, kept_in_zones, kubelets_zones, sockets_zones, widest
 
 LEVELS = {"None": "none", "BestEffort": "best-effort", "Restricted": "restricted", "SingleNUMANode": "single-numa-node"}
