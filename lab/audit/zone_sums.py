@@ -8,7 +8,7 @@ where it says, with what they ask for at least, and who is alone in a zone leave
 
 Not determined by the log, so held against nobody: which zone a kubelet chose; what finished init containers hold; zones
 without an object, or one that cannot be read; pods that are not aligned (shared CPUs); one that wants several zones
-alone; and a search that would take too long (``MOST_TRIES``). ``unjudged`` counts Bindings of aligned pods for which
+alone; and a search that would take too long (``zone_seats.py``). ``unjudged`` counts Bindings of aligned pods for which
 an object was there and no answer was found.
 """
 
@@ -16,29 +16,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from lab.audit.ledger import ELIGIBILITY_GRACE_S
 from lab.audit.rules import Amounts, Json, add, amounts
-from lab.audit.zones import aligned, kept_in_zones
+from lab.audit.zone_seats import Key, ZoneItem, seated
+from lab.audit.zones import UNREAD, aligned, holder, kept_in_zones, kubelets_zones, sockets_zones, widest
 
-MOST_TRIES = 20_000
-"""Seats tried for one Binding; source: our own choice, some 50 ms. Where most fit, so many as there are pods are."""
 LEVELS = {"None": "none", "BestEffort": "best-effort", "Restricted": "restricted", "SingleNUMANode": "single-numa-node"}
 """Names of policies in ``topologyPolicies``; PodLevel or ContainerLevel may follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """What sits together. ``spread``: what of a whole zone no zone has, when more than one may give it; ``zone``: the
-    only one that it may be in; ``alone``: nobody else is there."""
-
-    amounts: tuple[tuple[str, int], ...]
-    spread: bool = False
-    zone: int | None = None
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +41,9 @@ class NodeInside:
     named: dict[str, list[tuple[int, Amounts]]] = field(default_factory=dict)
 
     @property
-    def resources(self) -> set[str]:
+    def resources(self) -> frozenset[str]:
         """What any zone has of."""
-        return {name for zone in self.most for name, value in zone.items() if value}
+        return frozenset(name for zone in self.most for name, value in zone.items() if value)
 
 
 UNREADABLE = NodeInside(False, "", False, (), ())
@@ -66,7 +53,7 @@ def inside_of(kind: str, item: Json) -> NodeInside:
     """The zones of an object; ``UNREADABLE`` where it contradicts itself, or no manager has a policy of that name."""
     try:
         return _of_katalyst(item) if kind == "CustomNodeResource" else _of_kubelet(item)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except UNREAD:
         return UNREADABLE
 
 
@@ -76,7 +63,7 @@ def _of_kubelet(item: Json) -> NodeInside:
     name = re.sub("(Pod|Container)Level$", "", level)
     policy = said.get("topologyManagerPolicy", LEVELS.get(name, ""))
     scope = said.get("topologyManagerScope", "pod" if level.endswith("PodLevel") else "container")
-    zones = [zone for zone in item.get("zones") or () if zone.get("type") == "Node"]
+    zones = kubelets_zones(item)
     _check([zone["name"] for zone in zones], policy, scope)
     has = [{one["name"]: one for one in zone.get("resources") or ()} for zone in zones]
     free = tuple(amounts({name: one["allocatable"] for name, one in zone.items()}) for zone in has)
@@ -89,13 +76,12 @@ def _of_kubelet(item: Json) -> NodeInside:
 
 
 def _of_katalyst(item: Json) -> NodeInside:
-    sockets = [one for one in (item.get("status") or {}).get("topologyZone") or () if one.get("type") == "Socket"]
-    zones = [zone for one in sockets for zone in one.get("children") or () if zone.get("type") == "Numa"]
+    zones = sockets_zones(item)
     _check([zone["name"] for zone in zones], "none", "container")
     named: dict[str, list[tuple[int, Amounts]]] = {}
     for place, zone in enumerate(zones):
         for one in zone.get("allocations") or ():
-            uid = str(one["consumer"]).rpartition("/")[2]
+            uid = holder(one)
             named.setdefault(uid, []).append((place, amounts(one.get("requests"))))
     free = tuple(amounts((zone.get("resources") or {}).get("allocatable")) for zone in zones)
     return NodeInside(True, "single-numa-node", False, free, free, named)
@@ -111,13 +97,17 @@ def _check(names: Sequence[str], policy: str, scope: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stander:
-    """A pod on a node as it was when it came; what a kubelet gave it stays as it was. ``mine``: its scheduler is the
-    one that is judged; ``dedicated``: what Katalyst keeps in zones for it, and whether alone; None: nothing."""
+    """A pod on a node as it was when it came; what a kubelet gave it stays as it was, whatever its policy is by now.
+    ``under``: the objects by one of which it got that; ``mine``: its scheduler is the one that is judged;
+    ``dedicated``: what Katalyst keeps in zones for it, and whether alone; None: nothing."""
 
     spec: Json
     came_s: float
     mine: bool
+    under: tuple[NodeInside | None, ...]
     dedicated: tuple[Amounts, bool] | None
+    items: dict[frozenset[str], tuple[ZoneItem, ...]] = field(default_factory=dict)
+    """Its items in zones that have such resources."""
 
 
 class ZoneSums:
@@ -127,6 +117,8 @@ class ZoneSums:
         self._inside: dict[tuple[str, str], list[tuple[float, NodeInside | None]]] = {}
         """By kind and node: since when it is so, as far back as it may have been seen last; None: no object."""
         self._pods: dict[str, dict[str, _Stander]] = {}
+        self._seats: dict[str, dict[Key, int]] = {}
+        """By node: in which zones all had room when last that was found out."""
         self.unjudged = 0
 
     def change(self, kind: str, node: str, item: Json | None, time_s: float) -> None:
@@ -146,11 +138,12 @@ class ZoneSums:
         """A pod is on the node now: why it cannot be, by its zones; "" where it can, or nobody knows. ``mine``: whether
         whoever is judged put it there."""
         there = self._pods.setdefault(node, {})
-        new = there[uid] = _Stander(pod.get("spec") or {}, time_s, mine, kept_in_zones(pod))
         worlds = self._worlds(node, time_s)
+        new = there[uid] = _Stander(pod.get("spec") or {}, time_s, mine, tuple(worlds), kept_in_zones(pod))
         if not mine or None in worlds:  # without an object nobody is asked for zones
             return ""
-        found = [_judge(inside, there, uid, new, time_s) for inside in worlds if inside is not None]
+        seats = self._seats.setdefault(node, {})
+        found = [_judge(inside, there, uid, new, time_s, seats) for inside in worlds if inside is not None]
         if None in found:
             self.unjudged += 1
         return "" if None in found or "" in found else found[-1] or ""
@@ -165,12 +158,14 @@ class ZoneSums:
         return [None]
 
 
-def _judge(inside: NodeInside, there: dict[str, _Stander], uid: str, new: _Stander, time_s: float) -> str | None:
+def _judge(
+    inside: NodeInside, there: dict[str, _Stander], uid: str, new: _Stander, time_s: float, seats: dict[Key, int]
+) -> str | None:
     """ "" where the pod may be there, None where nobody can tell. Whom another scheduler put there a moment ago counts
     not: nobody may have seen it."""
     if inside is UNREADABLE:
         return None
-    mine = list(_items(inside, uid, new))
+    mine = list(_dedicated(inside, uid, new) if inside.katalyst else _aligned(inside, uid, new.spec, (inside,)))
     if not mine:
         return ""
     others = [
@@ -179,9 +174,10 @@ def _judge(inside: NodeInside, there: dict[str, _Stander], uid: str, new: _Stand
         if other != uid and (one.mine or time_s - one.came_s > ELIGIBILITY_GRACE_S)
         for item in _items(inside, other, one)
     ]
-    fits = _seated(inside, [*others, *mine])
-    if fits or not _seated(inside, others):  # it is not this one by which they are over-committed
-        return "" if fits is not None else None
+    if (fits := seated(inside.zones, [*others, *mine], seats)) is not False:
+        return "" if fits else None
+    if not (before := seated(inside.zones, others, seats)):  # False: it is not this one by which there is too much
+        return None if before is None else ""
     wanted: Amounts = {}
     for item in (*others, *mine):
         add(wanted, dict(item.amounts))
@@ -189,28 +185,45 @@ def _judge(inside: NodeInside, there: dict[str, _Stander], uid: str, new: _Stand
     return f"no seating in its zones exists: {', '.join(parts)}"
 
 
-def _items(inside: NodeInside, uid: str, one: _Stander) -> Iterator[_Item]:
+def _items(inside: NodeInside, uid: str, one: _Stander) -> Iterable[ZoneItem]:
     if inside.katalyst:
-        yield from _dedicated(inside, uid, one)
+        return _dedicated(inside, uid, one)
+    known = inside.resources
+    if known not in one.items:
+        one.items[known] = tuple(_aligned(inside, uid, one.spec, one.under))
+    return one.items[known]
+
+
+def _aligned(inside: NodeInside, uid: str, spec: Json, under: Sequence[NodeInside | None]) -> Iterator[ZoneItem]:
+    """What of zones like ``inside`` its kubelet gave a pod that it let on ``under`` one of these objects. Where that
+    may have been without one, or by one that cannot be read, it lies over several zones."""
+    if "resources" in spec:  # a kubelet leaves pods with requests of their own alone
         return
-    if "resources" in one.spec:  # a kubelet leaves pods with requests of their own alone
-        return
-    parts = [part for part in aligned(one.spec, inside.resources) if part]
-    if inside.by_pod and parts and inside.policy != "none":
+    managers = [one for one in under if one is not None and one is not UNREADABLE and not one.katalyst]
+    known = inside.resources.intersection(*(one.resources for one in managers))
+    parts = [part for part in aligned(spec, known) if part]
+    by_pod = all(one.by_pod and one.policy != "none" for one in managers)
+    largest = widest(spec, known) if by_pod else {}
+    if by_pod and parts:
         whole: Amounts = {}
         for part in parts:
             add(whole, part)
         parts = [whole]
-    for part in parts:
-        spread = inside.policy != "single-numa-node" and not (
-            inside.policy == "restricted" and _in_one(part, inside.most)
-        )
+    for number, part in enumerate(parts):
+        spread = len(managers) < len(under) or any(_spreads(one, largest or part) for one in managers)
         if spread:  # devices that are in no zone may be given too
             part = {name: value for name, value in part.items() if "/" not in name}
-        yield _Item(tuple(sorted(part.items())), spread=spread)
+        yield ZoneItem((uid, number), tuple(sorted(part.items())), spread=spread)
 
 
-def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[_Item]:
+def _spreads(inside: NodeInside, asked: Amounts) -> bool:
+    """Whether several zones may give what is asked for at once."""
+    if inside.policy == "restricted":
+        return not _in_one(asked, inside.most)
+    return inside.policy != "single-numa-node"
+
+
+def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[ZoneItem]:
     if one.dedicated is None:
         return
     requests, alone = one.dedicated
@@ -219,72 +232,11 @@ def _dedicated(inside: NodeInside, uid: str, one: _Stander) -> Iterator[_Item]:
     asked = {name: value for name, value in asked.items() if name in inside.resources}
     places = inside.named.get(uid, [])
     if len(places) > 1:  # whole zones: what it has in each is all that is known
-        yield from (_Item(tuple(sorted(held.items())), zone=place, alone=alone) for place, held in places)
+        for number, (place, held) in enumerate(places):
+            yield ZoneItem((uid, number), tuple(sorted(held.items())), zone=place, alone=alone)
     elif places or not alone or _in_one(asked, inside.zones):
-        yield _Item(tuple(sorted(asked.items())), zone=places[0][0] if places else None, alone=alone)
+        yield ZoneItem((uid, 0), tuple(sorted(asked.items())), zone=places[0][0] if places else None, alone=alone)
 
 
 def _in_one(asked: Amounts, zones: Sequence[Amounts]) -> bool:
     return any(all(zone.get(name, 0) >= value for name, value in asked.items()) for zone in zones)
-
-
-def _seated(inside: NodeInside, items: Sequence[_Item]) -> bool | None:
-    """Whether some seating has room for all; None: not found out."""
-    free = [dict(zone) for zone in inside.zones]
-    total: Amounts = {}
-    for zone in free:
-        add(total, zone)
-    wanted: Amounts = {}
-    for item in items:
-        add(wanted, dict(item.amounts))
-    if any(value > total.get(name, 0) for name, value in wanted.items()):
-        return False
-    apart = sorted((one for one in items if not one.spread), key=lambda one: _size(one, total), reverse=True)
-    apart.sort(key=lambda one: one.zone is None)
-    spread: Amounts = {}
-    for one in items:
-        if one.spread:
-            add(spread, dict(one.amounts))
-    search = _Search(free, apart, spread)
-    return search.run(0)
-
-
-def _size(item: _Item, total: Amounts) -> Fraction:
-    return max((Fraction(value, total[name]) for name, value in item.amounts), default=Fraction(0)) + item.alone
-
-
-class _Search:
-    """Depth first, the largest first. Zones that are alike are tried once."""
-
-    def __init__(self, free: list[Amounts], items: Sequence[_Item], spread: Amounts) -> None:
-        self._free, self._items, self._spread = free, items, spread
-        self._who: list[list[_Item]] = [[] for _ in free]
-        self._left = MOST_TRIES
-
-    def run(self, at: int) -> bool | None:
-        if at == len(self._items):
-            return all(sum(zone.get(name, 0) for zone in self._free) >= value for name, value in self._spread.items())
-        item, unknown = self._items[at], False
-        tried: list[tuple[Amounts, bool, bool]] = []
-        for place, zone in enumerate(self._free):
-            there = self._who[place]
-            lonely = any(one.alone for one in there)
-            if (item.zone is not None and item.zone != place) or (zone, bool(there), lonely) in tried:
-                continue
-            tried.append((dict(zone), bool(there), lonely))
-            if lonely or (item.alone and there):
-                continue
-            if any(zone.get(name, 0) < value for name, value in item.amounts):
-                continue
-            self._left -= 1
-            if self._left < 0:
-                return None
-            add(zone, dict(item.amounts), -1)
-            there.append(item)
-            found = self.run(at + 1)
-            if found:
-                return True
-            add(zone, dict(item.amounts))
-            there.pop()
-            unknown = unknown or found is None
-        return None if unknown else False

@@ -11,9 +11,11 @@ not asked for zones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from typing import TypeVar
 
-from lab.audit.rules import Amounts, Json, amounts
+from lab.audit.rules import Amounts, Json, add, amounts
 
 KINDS = frozenset({"NodeResourceTopology", "CustomNodeResource"})
 OUT_OF = "OutOf"
@@ -22,12 +24,27 @@ REFUSED = frozenset({"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAl
 """Reasons of pods that a kubelet's managers refused."""
 
 
+T = TypeVar("T")
+
+UNREAD = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an object raises that is not as its definition has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A zone of Katalyst's: what it has, and what of it who holds, by uid."""
+
+    allocatable: Amounts
+    held: list[tuple[str, Amounts]]
+
+
 class ZonesAudit:
     """Objects by the name of their node."""
 
     def __init__(self) -> None:
-        self._zones: dict[str, list[Amounts]] = {}
-        self._katalyst: dict[str, list[Json]] = {}
+        self._zones: dict[str, list[Amounts] | None] = {}
+        self._katalyst: dict[str, list[_Taken] | None] = {}
+        """None: nobody can read the object."""
         self._dedicated: dict[str, tuple[str, bool]] = {}
         """Of pods of dedicated cores by uid: their node, and whether they want their zones alone."""
 
@@ -44,28 +61,20 @@ class ZonesAudit:
         if kind == "CustomNodeResource":
             self._katalyst.pop(name, None)
             if topology is not None:
-                sockets = (topology.get("status") or {}).get("topologyZone") or ()
-                self._katalyst[name] = [
-                    zone
-                    for socket in sockets
-                    if socket.get("type") == "Socket"
-                    for zone in socket.get("children") or ()
-                    if zone.get("type") == "Numa"
-                ]
+                self._katalyst[name] = _read(_taken, topology)
             return
         self._zones.pop(name, None)
         if topology is not None:
-            self._zones[name] = [
-                {one["name"]: _available(one) for one in zone.get("resources") or ()}
-                for zone in topology.get("zones") or ()
-                if zone.get("type") == "Node"
-            ]
+            self._zones[name] = _read(_available, topology)
 
     def admits(self, pod: Json, node: str) -> bool:
         """Whether there is no doubt that the node's kubelet lets the pod on."""
         if node in self._katalyst:
             return self._katalyst_admits(pod, node)
-        zones = [dict(zone) for zone in self._zones.get(node, ())]
+        has = self._zones.get(node, [])
+        if has is None:
+            return False
+        zones = [dict(zone) for zone in has]
         spec = pod.get("spec") or {}
         if not zones:
             return True
@@ -83,7 +92,9 @@ class ZonesAudit:
             return False
         requests, alone = kept
         zones = self._katalyst[node]
-        named = {_uid(one) for zone in zones for one in zone.get("allocations") or ()}
+        if zones is None:
+            return False
+        named = {uid for zone in zones for uid, _ in zone.held}
         if any(at == node and uid not in named for uid, (at, _) in self._dedicated.items()):
             return False  # nobody knows which zone that one has
         lonely = {uid for uid, (_, lonely) in self._dedicated.items() if lonely}
@@ -118,17 +129,10 @@ def _bound_to_zones(pod: Json) -> Json | None:
     return wanted if wanted.get("numa_binding") == "true" else None
 
 
-def _uid(allocation: Json) -> str:
-    return str(allocation.get("consumer") or "").rpartition("/")[2]
-
-
-def _has_room(zone: Json, requests: Amounts, lonely: set[str], *, alone: bool) -> bool:
-    has = amounts((zone.get("resources") or {}).get("allocatable"))
-    allocations = zone.get("allocations") or ()
-    held = [amounts(one.get("requests")) for one in allocations]
-    if (alone and held) or any(_uid(one) in lonely for one in allocations):
+def _has_room(zone: _Taken, requests: Amounts, lonely: set[str], *, alone: bool) -> bool:
+    if (alone and zone.held) or any(uid in lonely for uid, _ in zone.held):
         return False
-    free = {name: amount - sum(one.get(name, 0) for one in held) for name, amount in has.items()}
+    free = {name: amount - sum(of.get(name, 0) for _, of in zone.held) for name, amount in zone.allocatable.items()}
     # a CPU of which a pod asks for a part is its own as a whole
     return all(-(-amount // 1000) * 1000 <= free[name] if name == "cpu" else amount <= free[name]
                for name, amount in requests.items() if name in free)  # fmt: skip
@@ -141,9 +145,42 @@ def refused(pod: Json) -> bool:
     return status.get("phase") == "Failed" and (reason in REFUSED or reason.startswith(OUT_OF))
 
 
-def _available(resource: Json) -> int:
-    text, name = str(resource.get("available", "0")), resource["name"]
-    return amounts({name: text})[name]
+def kubelets_zones(item: Json) -> list[Json]:
+    """The zones of a NodeResourceTopology."""
+    return [zone for zone in item.get("zones") or () if zone.get("type") == "Node"]
+
+
+def sockets_zones(item: Json) -> list[Json]:
+    """The zones of Katalyst's CustomNodeResource."""
+    sockets = [one for one in (item.get("status") or {}).get("topologyZone") or () if one.get("type") == "Socket"]
+    return [zone for one in sockets for zone in one.get("children") or () if zone.get("type") == "Numa"]
+
+
+def holder(allocation: Json) -> str:
+    """The uid of the pod that Katalyst's allocation is of."""
+    return str(allocation["consumer"]).rpartition("/")[2]
+
+
+def _read(read: Callable[[Json], list[T]], item: Json) -> list[T] | None:
+    try:
+        return read(item)
+    except UNREAD:
+        return None
+
+
+def _available(item: Json) -> list[Amounts]:
+    resources = (zone.get("resources") or () for zone in kubelets_zones(item))
+    return [amounts({one["name"]: one.get("available", "0") for one in of}) for of in resources]
+
+
+def _taken(item: Json) -> list[_Taken]:
+    return [
+        _Taken(
+            amounts((zone.get("resources") or {}).get("allocatable")),
+            [(holder(one), amounts(one.get("requests"))) for one in zone.get("allocations") or ()],
+        )
+        for zone in sockets_zones(item)
+    ]
 
 
 def _seat(wanted: Amounts, zones: list[Amounts]) -> bool:
@@ -155,17 +192,46 @@ def _seat(wanted: Amounts, zones: list[Amounts]) -> bool:
     return False
 
 
-def aligned(spec: Json, known: set[str]) -> Iterator[Amounts]:
+def aligned(spec: Json, known: Set[str]) -> Iterator[Amounts]:
     """Of each container that stays, sidecars first, what it is aligned by, of what zones have (``known``)."""
-    first, containers = spec.get("initContainers") or (), spec.get("containers") or ()
-    guaranteed = "resources" not in spec and all(_guaranteed(one) for one in (*first, *containers))
-    for one in (*(one for one in first if one.get("restartPolicy") == "Always"), *containers):
-        limits = amounts((one.get("resources") or {}).get("limits"))
-        yield {
+    first, align = spec.get("initContainers") or (), _alignment(spec, known)
+    yield from map(align, (*filter(_stays, first), *(spec.get("containers") or ())))
+
+
+def widest(spec: Json, known: Set[str]) -> Amounts:
+    """What a pod that is aligned as a whole is by: of each resource the most that it needs at once, at its start (an
+    init container with the sidecars before it) or after it."""
+    align, most = _alignment(spec, known), Amounts()
+    sidecars: Amounts = {}
+    for one in spec.get("initContainers") or ():
+        needs = align(one)
+        add(needs, sidecars)
+        if _stays(one):
+            sidecars = needs
+        else:
+            most = {name: max(most.get(name, 0), needs.get(name, 0)) for name in {**most, **needs}}
+    for one in spec.get("containers") or ():
+        add(sidecars, align(one))
+    return {name: max(most.get(name, 0), sidecars.get(name, 0)) for name in {**most, **sidecars}}
+
+
+def _stays(init_container: Json) -> bool:
+    return init_container.get("restartPolicy") == "Always"
+
+
+def _alignment(spec: Json, known: Set[str]) -> Callable[[Json], Amounts]:
+    every = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    guaranteed = "resources" not in spec and all(map(_guaranteed, every))
+
+    def align(container: Json) -> Amounts:
+        limits = amounts((container.get("resources") or {}).get("limits"))
+        return {
             name: value
             for name, value in limits.items()
             if name in known and value and ("/" in name or (guaranteed and (name != "cpu" or value % 1000 == 0)))
         }
+
+    return align
 
 
 def _guaranteed(container: Json) -> bool:

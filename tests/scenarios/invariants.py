@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.audit.audit import audit
+from lab.audit.audit import AuditReport, audit
 from lab.audit.judges.evictions import preemptor_named
 from lab.audit.log import LogEntry
 from lab.audit.pods import is_offline
@@ -208,17 +208,28 @@ def skewed(entries: Sequence[LogEntry], key: str, max_skew: int, **labels: str) 
     return found
 
 
+_audits: list[tuple[Sequence[LogEntry], int, AuditReport]] = []
+"""The last audit: of which entries, and how many they were; a list of them grows, and never changes else."""
+
+
+def _audited(entries: Sequence[LogEntry]) -> AuditReport:
+    """One audit for all who ask about the same entries."""
+    if not _audits or _audits[0][0] is not entries or _audits[0][1] != len(entries):
+        _audits[:] = [(entries, len(entries), audit(entries, OURS))]
+    return _audits[0][2]
+
+
 def placed_against_a_rule(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no pod misplaced: selectors, taints, ports, other pods, spread, volumes."""
-    report = audit(entries, OURS)
+    report = _audited(entries)
     found = [example for example in report.examples if example.startswith("misplaced")]
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
-def zones_over(entries: Sequence[LogEntry]) -> list[str]:
+def zones_or_lent_over(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no node that was given pods for which no seating in its zones exists, nor one where
     offline pods were given more than it lends."""
-    report = audit(entries, OURS)
+    report = _audited(entries)
     found = [example for example in report.examples if example.startswith(("zones:", "overlent:"))]
     over = report.zones_overcommitted, report.lent_overcommitted
     return found or [f"zones over-committed on {over[0]} nodes, lent resources on {over[1]}"] * any(over)
@@ -226,7 +237,7 @@ def zones_over(entries: Sequence[LogEntry]) -> list[str]:
 
 def devices_lost(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no device in two claims, and no claim that outlives the pods that it is for."""
-    report = audit(entries, OURS)
+    report = _audited(entries)
     found = [example for example in report.examples if example.startswith(("device twice", "claim leaked"))]
     lost = report.devices_twice + report.claims_leaked
     return found or [f"devices: {report.devices_twice} twice, {report.claims_leaked} claims leaked"] * bool(lost)
@@ -236,7 +247,7 @@ def broken_for_units(entries: Sequence[LogEntry]) -> list[str]:
     """The independent audit finds no gang in part or scattered, no queue above its maximum, no group that left in part,
     and nobody evicted for nobody."""
     checks = ("partial:", "orphan:", "scattered:", "half:", "evicted:", "quota:")
-    report = audit(entries, OURS)
+    report = _audited(entries)
     found = [example for example in report.examples if example.startswith(checks)]
     return found or [f"units: {report.units}"] * report.units.wrong
 
@@ -372,7 +383,7 @@ ALWAYS: tuple[Checker, ...] = (
     bound_to_missing_node,
     bound_to_closed_node,
     placed_against_a_rule,
-    zones_over,
+    zones_or_lent_over,
     devices_lost,
     unjust_evictions,
     broken_for_units,

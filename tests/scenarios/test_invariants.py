@@ -25,7 +25,7 @@ from tests.scenarios.invariants import (
     sharing_a_node,
     skewed,
     unjust_evictions,
-    zones_over,
+    zones_or_lent_over,
 )
 from tests.scenarios.pressure import FLAT_MB, grown, overdue
 
@@ -168,8 +168,8 @@ BAD: dict[str, tuple[Callable[[list[LogEntry]], list[str]], History]] = {
         History()
         .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(10).bind("a", "n"),
     ),
-    "no zone has room": (zones_over, in_zones("3", "3", "2")),
-    "more than is lent": (zones_over, lending("2000").pod("c", lent="1000").wait(10).bind("c", "n")),
+    "no zone has room": (zones_or_lent_over, in_zones("3", "3", "2")),
+    "more than is lent": (zones_or_lent_over, lending("2000").pod("c", lent="1000").wait(10).bind("c", "n")),
     "a device of two claims": (
         devices_lost,
         History().node("n").pod("a").pod("b").claim("c", "a").claim("d", "b").node("n", "update"),

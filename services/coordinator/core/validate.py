@@ -34,6 +34,7 @@ def validate(core: Core) -> list[str]:
             for uid in core.giving_way.asked
             if uid not in core.state.cache.accounts
         ),
+        *(f"gives-way: {line}" for line in core.giving_way.validate()),
         *_ownership(core),
         *_agenda(core),
         *_cycles(core),

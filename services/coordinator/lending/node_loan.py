@@ -51,12 +51,14 @@ BEYOND = 2.0
 """So many times its capacity no node uses."""
 DISAGREE, DISAGREE_SHARE = 1.25, 0.05
 """Pods that use so many times the CPU that their node uses, and so much of its capacity more, are measured wrongly, or
-the node is. Memory may differ so: a working set counts cache that a node counts as available."""
+the node is. Of memory that may be so, since a working set counts cache that a node counts as available: what they use
+is not taken off the system's part then, which stays what it was."""
 
 Amounts = tuple[int, int]
 """Cpu and memory: milli-cores, bytes."""
 UseOf = Callable[[str], KnownUse | None]
 """What a pod uses, by namespace/name; None: nobody says so now."""
+_OfPods = Sequence[tuple[Pod, KnownUse | None]]
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class NodeLoan:
     taken: Pair = (0.0, 0.0)
     before: Pair = (0.0, 0.0)
     """What was taken by the last measurement of pods and node together."""
+    system_memory: float | None = None
+    """What of it was the system's, by the last one in which pods did not use more than their node."""
     since_s: float = math.nan
     """When it was first looked at."""
     good_s: float = math.nan
@@ -113,7 +117,7 @@ def judge(
     of_gone = [_Gone(*one, use_of(key)) for key, one in loan.gone.items()]
     uses = [use for _, use in of_pods if use is not None]
     known = [*uses, *(one.use for one in of_gone if one.use is not None)]
-    then, then_s = used, at_s
+    then, then_s, memory_doubt = used, at_s, ""
     if used is not None:
         if not loan.history or loan.history[-1][0] < at_s:
             loan.history.append((at_s, used))
@@ -123,10 +127,15 @@ def judge(
             then_s, then = _then(loan, max(use.at_s for use in known))
         if uses:
             of_node_s, of_node = _then(loan, max(use.at_s for use in uses))
-            in_it = (use.amounts[0] for pod, use in of_pods if use is not None and loan.here[pod.key][0] <= of_node_s)
-            doubt = _disagreement(of_node[0], sum(in_it), capacity[0])
-            if doubt:
-                used, doubts = None, [*doubts, doubt]
+            in_it = [use.amounts for pod, use in of_pods if use is not None and loan.here[pod.key][0] <= of_node_s]
+            cpu_doubt, memory_doubt = (
+                _disagreement(resource, of_node[part], sum(one[part] for one in in_it), capacity[part])
+                for part, resource in enumerate(TRADED)
+            )
+            impossible = _impossible(of_pods, capacity[1])
+            doubts += filter(None, (cpu_doubt, impossible or memory_doubt))
+            if cpu_doubt or impossible:
+                used = None
     loan.doubts = tuple(doubts)
     if used is None or then is None:
         _hold(loan, pods, rule, now_s)
@@ -135,10 +144,14 @@ def judge(
     reserved = [max(0, capacity[part] - allocatable[part]) for part in range(len(TRADED))]
     by_pods, found = [], []
     for part in range(len(TRADED)):
-        least, most_of_it = _taken(
-            loan, part, of_pods, _ended(of_gone, part, then_s), then[part], reserved[part], now_s, then_s
+        ended = _ended(of_gone, part, then_s)
+        doubted = bool(memory_doubt) and TRADED[part] == MEMORY
+        least, most_of_it, online = _taken(
+            loan, part, of_pods, ended, then[part], reserved[part], now_s, then_s, doubted=doubted
         )
         by_pods.append(max(least, min(most_of_it, loan.before[part])))
+        if TRADED[part] == MEMORY and not doubted:
+            loan.system_memory = by_pods[part] - online
         beyond = _beyond_offline(part, of_pods, _ended(of_gone, part, at_s), used[part]) if known else 0.0
         found.append(max(by_pods[part], beyond))
     loan.before = by_pods[0], by_pods[1]
@@ -217,10 +230,18 @@ def _measured(
     return (found[0], found[1]) if len(found) == len(TRADED) else None, at_s, doubts
 
 
-def _disagreement(of_node: float, of_pods: float, capacity: int) -> str:
+def _disagreement(resource: str, of_node: float, of_pods: float, capacity: int) -> str:
     if of_pods <= DISAGREE * of_node + DISAGREE_SHARE * capacity:
         return ""
-    return f"cpu: pods are measured to use {of_pods:.0f}, and their node {of_node:.0f}"
+    return f"{resource}: pods are measured to use {of_pods:.0f}, and their node {of_node:.0f}"
+
+
+def _impossible(of_pods: _OfPods, capacity: int) -> str:
+    """A pod that is measured to use more memory than its node has."""
+    for pod, use in of_pods:
+        if use is not None and use.amounts[1] > capacity:
+            return f"memory: {use.amounts[1]} is not what {pod.key} uses on a node of {amount_text(MEMORY, capacity)}"
+    return ""
 
 
 def _hold(loan: NodeLoan, pods: Iterable[Pod], rule: LendingRule, now_s: float) -> None:
@@ -246,9 +267,6 @@ def _then(loan: NodeLoan, pods_s: float) -> tuple[float, Pair]:
     """What the node used when its pods were measured, or as near to it as is known, and when that was."""
     before = [one for one in loan.history if one[0] <= pods_s + NEAR_S]
     return before[-1] if before else loan.history[0]
-
-
-_OfPods = Sequence[tuple[Pod, KnownUse | None]]
 
 
 class _Gone(Struct, frozen=True):
@@ -299,10 +317,19 @@ def _beyond_offline(part: int, of_pods: _OfPods, ended: _Ended, used: float) -> 
 
 
 def _taken(
-    loan: NodeLoan, part: int, of_pods: _OfPods, ended: _Ended, used: float, reserved: int, now_s: float, at_s: float
-) -> tuple[float, float]:
-    """At least, and at most: offline pods that are not measured use anything up to what they request.
-    ``used``: as of ``at_s``."""
+    loan: NodeLoan,
+    part: int,
+    of_pods: _OfPods,
+    ended: _Ended,
+    used: float,
+    reserved: int,
+    now_s: float,
+    at_s: float,
+    *,
+    doubted: bool,
+) -> tuple[float, float, float]:
+    """At least, and at most: offline pods that are not measured use anything up to what they request; and what of it
+    pods that are not offline use. ``used``: as of ``at_s``; ``doubted``: pods are measured to use more."""
     alone = not ended.measured and all(use is None for _, use in of_pods)
     uses: list[PodUse] = []
     system, hidden = used - ended.used, ended.unmeasured_most
@@ -318,8 +345,12 @@ def _taken(
             uses.append(PodUse(pod.qos, request, 0.0))
         else:
             uses.append(PodUse(pod.qos, request, None if use is None else use.amounts[part]))
+    online = taken(TRADED[part], uses, system_used=0.0, reserved=0, gone_used=ended.online)
+    floor = 0.0
+    if doubted:  # where it was never believed all that is used counts
+        floor = max(0.0, used - online) if loan.system_memory is None else loan.system_memory
     least, most = (
-        taken(TRADED[part], uses, system_used=max(0.0, of_it), reserved=reserved, gone_used=ended.online)
+        taken(TRADED[part], uses, system_used=max(floor, of_it), reserved=reserved, gone_used=ended.online)
         for of_it in (system - hidden, system)
     )
-    return least, most
+    return least, most, online

@@ -17,7 +17,7 @@ goes on, and who is marked or terminating by the one before counts as leaving. O
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from services.coordinator.binding.plans import Ledger
@@ -58,6 +58,10 @@ NO_CONTROLLER = f'no controller would make another, and it does not say {PREEMPT
 OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
 LABELLED_OUT = f'it says {EVICTION_LABEL}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
+
+MARKED = (
+    "Leaves, and is marked to give way since offline pods where it or one of its gang stands held more than is lent"
+)
 
 
 @dataclass(slots=True)
@@ -413,7 +417,8 @@ class GivingWay:
             case EvictionOutcome.EVICTED:
                 state.evicted.became(uid, EVICTED)
                 state.stats.gave_way += 1
-                self._tell(uid, eviction.namespace, eviction.name, f"on node {eviction.preemptor}")
+                note = f"Evicted since offline pods on node {eviction.preemptor} hold more than is lent there"
+                self._tell(uid, eviction.namespace, eviction.name, note)
             case EvictionOutcome.GONE:
                 state.evicted.became(uid, GONE)  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
@@ -431,15 +436,23 @@ class GivingWay:
                 self.node_changed(eviction.preemptor)
 
     def _tell_of_anothers(self, pod: Pod) -> None:
-        """Whom the leader before asked, who heard of no answer and told nobody: it may have told some of them."""
+        """Whom the leader before asked, who heard of no answer and told nobody: it may have told some of them. The mark
+        does not say that it leaves by that: it may have been deleted by its user before it was evicted."""
         if pod.offline is not None and pod.offline.gives_way and pod.terminating:
-            self._tell(pod.uid, pod.namespace, pod.name, "where it or one of its gang stands")
+            self._tell(pod.uid, pod.namespace, pod.name, MARKED)
 
-    def _tell(self, uid: str, namespace: str, name: str, where: str) -> None:
-        if uid not in self._told:
+    def _tell(self, uid: str, namespace: str, name: str, note: str) -> None:
+        if uid in self._told:
+            return
+        if self._state.cluster.index.get(uid) is not None:  # else nothing would forget it
             self._told.add(uid)
-            note = f"Evicted since offline pods {where} hold more than is lent there"
-            self._state.out.append(EmitEvent(uid, namespace, name, "", "Normal", "GaveWay", "Evicting", note))
+        self._state.out.append(EmitEvent(uid, namespace, name, "", "Normal", "GaveWay", "Evicting", note))
+
+    def validate(self) -> Iterator[str]:
+        """What contradicts itself, one line each."""
+        for uid in self._told:
+            if self._state.cluster.index.get(uid) is None:
+                yield f"{uid} gave way, is gone, and is kept"
 
     def not_asked(self, eviction: Eviction) -> bool:
         """The plan that carried the request was refused: nobody was asked by it. False: it was somebody else's."""

@@ -44,8 +44,10 @@ def added_load(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: Loa
 
 def room_by_use(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> NDArray[np.bool_]:
     """bool ``[rows]``: whether no watched part is measured so high that the pod's request would go beyond all of it.
-    Whether what is requested fits is for the filters."""
-    with_pod = used_shares(table, rows)[:MEASURABLE] + _added(table, pod_class, rows)[:MEASURABLE]
+    Whether what is requested fits is for the filters. A pod on what is lent counts others on it that came since the
+    measurement; an online one does not wait for those, who would give way to it."""
+    of_lent = any(is_lent(name) for name, _ in pod_class.requests)
+    with_pod = used_shares(table, rows, count_lent=of_lent)[:MEASURABLE] + _added(table, pod_class, rows)[:MEASURABLE]
     beyond = table.use.known.take(rows, axis=1) & (with_pod > 1.0)
     room = np.ones(len(rows), np.bool_)
     for part in parts:
@@ -54,8 +56,9 @@ def room_by_use(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: Lo
     return room
 
 
-def used_shares(table: NodeTable, rows: IntArray) -> Shares:
-    """float64 ``[len(PARTS), rows]``: the share in use of each part."""
+def used_shares(table: NodeTable, rows: IntArray, *, count_lent: bool = True) -> Shares:
+    """float64 ``[len(PARTS), rows]``: the share in use of each part. Without ``count_lent`` no more has come since a
+    measurement than plain requests exceed all that was requested then, plainly or not: so much did for certain."""
     allocatable = np.maximum(table.allocatable[:4].take(rows, axis=1), 1)
     share = table.requested[:4].take(rows, axis=1) / allocatable
     found = _each(share[CPU_COLUMN], share[MEMORY_COLUMN], share[PODS_COLUMN])
@@ -68,7 +71,10 @@ def used_shares(table: NodeTable, rows: IntArray) -> Shares:
         there = table.use.requested.take(rows, axis=1) / allocatable[:REQUESTABLE]
         then = _each(there[CPU_COLUMN], there[MEMORY_COLUMN], share[PODS_COLUMN])[:MEASURABLE]
         left = now / np.maximum(then, now + TINY)
-        moved = np.maximum(measured + (now - then), np.where(now < then, measured * left, 0.0))
+        came = now - then
+        if not count_lent:
+            came = np.maximum(np.minimum(came, 0.0), plain - then)
+        moved = np.maximum(measured + came, np.where(now < then, measured * left, 0.0))
         found[:MEASURABLE] = np.where(table.use.known.take(rows, axis=1), np.minimum(moved, 1.0), plain)
     return found
 
@@ -88,7 +94,9 @@ def _added(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Shares:
 
 def _lent(table: NodeTable, rows: IntArray) -> IntArray:
     """int64 ``[REQUESTABLE, rows]``: what is requested of lent resources, whoever lends them."""
-    found: IntArray = np.stack([table.requested[list(of)].take(rows, axis=1).sum(axis=0) for of in table.lent_columns])
+    found: IntArray = np.stack(
+        [table.requested[np.array(of, np.intp)[:, None], rows].sum(axis=0) for of in table.lent_columns]
+    )
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lab.audit import zone_seats
 from lab.audit.zone_sums import ZoneSums
 from shared.kube.nodes.node_topology import needs_of
 from shared.kube.objects import PodSpec
@@ -156,6 +157,80 @@ def test_what_the_log_does_not_determine_is_counted_and_held_against_nobody() ->
     sums.left("soon", "n1")
 
 
+@pytest.mark.parametrize(("tries", "wrong", "unjudged"), [(1, False, 1), (4000, True, 0)])
+def test_a_search_that_is_cut_short_accuses_nobody(
+    monkeypatch: pytest.MonkeyPatch, tries: int, wrong: bool, unjudged: int
+) -> None:
+    monkeypatch.setattr(zone_seats, "MOST_TRIES", tries)
+    sums = ZoneSums()
+    sums.change(NRT, "n1", inside(), 0.0)
+    assert not any(sums.bound(str(number), {"spec": spec("5")}, "n1", 10.0, mine=True) for number in range(2))
+    assert bool(sums.bound("last", {"spec": spec("4")}, "n1", 10.0, mine=True)) is wrong
+    assert sums.unjudged == unjudged
+
+
+def test_pods_that_fill_their_zones_exactly_are_never_accused() -> None:
+    """The greedy ways find no seating for some of them."""
+    rng, cpus, sums = Random(6), 32, ZoneSums()
+    item = inside(cpu=cpus)
+    item["zones"] = [{**item["zones"][0], "name": f"node-{number}"} for number in range(4)]
+    sums.change(NRT, "n1", json.loads(json.dumps(item).replace("8Gi", "128Gi")), 0.0)
+    packed = []
+    for _ in item["zones"]:
+        cpu, memory = cpus, 128
+        while cpu > 2 and memory > 4:
+            packed.append((rng.randint(1, min(9, cpu)), rng.randint(2, min(36, memory))))
+            cpu, memory = cpu - packed[-1][0], memory - packed[-1][1]
+    rng.shuffle(packed)
+    for number, (cpu, memory) in enumerate(packed):
+        asked = {"spec": spec(str(cpu), memory=f"{memory}Gi")}
+        assert not sums.bound(str(number), asked, "n1", 10.0 + number, mine=True)
+
+
+def test_a_node_may_have_more_containers_than_calls_lie_in_each_other() -> None:
+    sums = ZoneSums()
+    sums.change(NRT, "n1", json.loads(json.dumps(inside(cpu=256)).replace("8Gi", "2000Gi")), 0.0)
+    for number in range(5):
+        asked = {"spec": spec(*["100m"] * 240)}
+        assert not sums.bound(str(number), asked, "n1", 10.0 + number, mine=True)
+    assert zone_seats.seated([{"cpu": 1200}], [zone_seats.ZoneItem(n, (("cpu", 1),)) for n in range(1200)], {})
+    search = zone_seats._Search([{"cpu": 1200}], [zone_seats.ZoneItem(n, (("cpu", 1),)) for n in range(1200)])
+    assert search.run()[0]
+
+
+def test_a_pod_that_an_init_container_spreads_lies_over_zones() -> None:
+    """Zones of CPUs and GPUs alone: init 12 needs both, where the first two pods took a CPU of each."""
+    item = inside("restricted", "pod")
+    for zone in item["zones"]:
+        amounts = {"capacity": "1", "allocatable": "1", "available": "0"}
+        zone["resources"][1] = {"name": "nvidia.com/gpu", **amounts}
+    first = {"spec": spec("1")}
+    first["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpu": "1"}
+    assert one_by_one(item, first, first, {"spec": spec("8", init=("12",))}) == [False] * 3
+    assert one_by_one(item, first, first, {"spec": spec("8")}) == [False, False, True]
+
+
+@pytest.mark.parametrize("change", [{}, {"zones": 1}, None], ids=["another policy", "unreadable", "no object"])
+def test_who_stands_keeps_what_the_policy_gave_him_under_which_he_came(change: Json | None) -> None:
+    """Under best effort the fourth pod of 3 lies over both zones, so a zone may have 4 free."""
+    sums, before = ZoneSums(), inside("best-effort")
+    sums.change(NRT, "n1", None if change is None else {**before, **change}, 0.0)
+    for number in range(4):
+        assert not sums.bound(str(number), {"spec": spec("3")}, "n1", 10.0 + number, mine=True)
+    sums.change(NRT, "n1", inside(), 100.0)
+    assert not sums.bound("new", {"spec": spec("4")}, "n1", 200.0, mine=True)
+    sums.left("new", "n1")
+    assert sums.bound("new", {"spec": spec("5")}, "n1", 200.0, mine=True)
+
+
+@pytest.mark.parametrize("zones", [1, [{"name": "node-0", "type": "Node", "resources": [{"capacity": "8"}]}]])
+@pytest.mark.parametrize("kind", [NRT, CNR])
+def test_an_object_that_cannot_be_read_ends_no_audit(kind: str, zones: object) -> None:
+    item = {**inside(), "zones": zones} if kind == NRT else {**katalyst(), "status": {"topologyZone": zones}}
+    told = History().node("n1", {"cpu": "16", "memory": "64Gi", "pods": "10"}).other(kind, item).wait(10)
+    assert told.pod("p", **spec("5")).wait(5).bind("p").pod("q", **spec("5")).wait(60).report().pods_bound == 1
+
+
 def history() -> History:
     told = History().node("n1", {"cpu": "16", "memory": "64Gi", "pods": "10"})
     told.other(NRT, inside()).wait(10)
@@ -178,10 +253,12 @@ def test_without_the_sums_such_a_node_goes_unseen(monkeypatch: pytest.MonkeyPatc
 def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_are_seen() -> None:
     """Against the twin's kubelets, which the oracle holds to the real ones: pods come, and some leave."""
     rng, seen, refused = Random(7), 0, 0
-    policies = (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT)
-    for number in range(30):
-        node = topology("n1", zones=rng.choice((1, 2, 4)), cpus=rng.choice((4, 8)), memory=16 * GI,
-                        policy=policies[number % 3], scope=rng.choice(list(TopologyScope)))  # fmt: skip
+    policies = (
+        TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT, TopologyPolicy.NONE,
+    )  # fmt: skip
+    for number in range(40):
+        node = topology("n1", zones=rng.choice((1, 2, 4)), cpus=rng.choice((4, 8)), memory=16 * GI, gpus=number % 2,
+                        policy=policies[number % 4], scope=rng.choice(list(TopologyScope)))  # fmt: skip
         managers, sums, there = Managers(node), ZoneSums(), list[str]()
         item = object_of(node)
         for zone in item["zones"]:
@@ -194,7 +271,12 @@ def test_managers_that_let_a_pod_on_are_never_contradicted_and_most_that_refuse_
                 managers.remove(uid)
                 sums.left(uid, "n1")
             asked = spec(*rng.choices(("1", "2", "3", "5", "1500m"), k=rng.choice((1, 1, 2))),
-                         sidecars=("1",) * rng.choice((0, 0, 1)), memory=rng.choice(("1Gi", "6Gi")))  # fmt: skip
+                         sidecars=("1",) * rng.choice((0, 0, 1)), init=("7",) * rng.choice((0, 0, 1)),
+                         memory=rng.choice(("1Gi", "6Gi")))  # fmt: skip
+            if rng.random() < 0.2:
+                asked["containers"][0]["resources"]["limits"] = {
+                    **asked["containers"][0]["resources"]["limits"], "nvidia.com/gpu": "1",
+                }  # fmt: skip
             needs = needs_of(msgspec.convert(asked, PodSpec))
             assert needs is not None
             uid = f"{number}-{step}"

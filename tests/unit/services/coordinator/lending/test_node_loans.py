@@ -188,6 +188,41 @@ def test_pods_that_use_more_than_their_node_are_not_believed() -> None:
     assert scene.shown.doubts == ["cpu: pods are measured to use 11500, and their node 2000"]
 
 
+@pytest.mark.parametrize("factor", [100, 0.01])
+def test_an_offline_pods_memory_that_is_wrong_lends_nothing_more(factor: float) -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 5 * GB), "default/job": (400, GB)}
+    scene.play(320, memory=61 * GB)
+    assert scene.lent[1] == 5 * GB
+    scene.uses["default/job"] = (400, int(factor * GB))
+    scene.play(2 * RULE.window_s, memory=61 * GB)
+    assert 4 * GB <= scene.lent[1] <= 5 * GB
+    told = ["memory: pods are measured to use 105000000000, and their node 61000000000"]
+    assert scene.shown.doubts == (told if factor > 1 else [])
+
+
+@pytest.mark.parametrize("name", ["web", "job"])
+def test_a_pod_that_uses_more_memory_than_its_node_has_is_not_believed(name: str) -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 5 * GB), "default/job": (400, GB)}
+    scene.play(320)
+    before = scene.lent
+    scene.uses[f"default/{name}"] = (400, 1000 * GB)
+    assert scene.play(60) == []
+    assert scene.lent == before
+    assert scene.shown.doubts == [f"memory: 1000000000000 is not what default/{name} uses on a node of 93.13Gi"]
+
+
+def test_pods_whose_caches_always_exceed_what_their_node_uses_still_lend_what_is_left() -> None:
+    scene = LendingScene()
+    scene.pods = [pod("web"), pod("job", batch_cpu=3000)]
+    scene.uses = {"default/web": (1500, 5 * GB), "default/job": (400, 30 * GB)}
+    scene.play(320)
+    assert scene.lent[1] == 45 * GB, "as if all that is used were the system's and online pods'"
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_pods_are_held_against_what_their_node_used_when_they_were_measured(ends: bool) -> None:
     """Load falls, or a great pod ends: nodes are measured sooner than pods."""

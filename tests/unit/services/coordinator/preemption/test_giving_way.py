@@ -16,6 +16,7 @@ from services.coordinator.preemption.giving_way import (
     AGAIN_S,
     LABELLED_OUT,
     LONGEST_AGAIN_S,
+    MARKED,
     NO_CONTROLLER,
     OPTED_OUT,
     UNHEARD_S,
@@ -355,8 +356,19 @@ def test_a_new_leader_tells_of_those_that_the_one_before_asked_and_of_nobody_twi
     for uid in ("uid-p0", "uid-p1", scene.evicted[-1]):
         scene.change_pod(uid, terminating=True, **marked)
     scene.run(until_s=20)
-    told = [event.name for event in scene.of(EmitEvent)[before:] if event.reason == "GaveWay"]
-    assert told == ["p0", "p1", scene.evicted[-1].removeprefix("uid-")]
+    told = [event for event in scene.of(EmitEvent)[before:] if event.reason == "GaveWay"]
+    assert [event.name for event in told] == ["p0", "p1", scene.evicted[-1].removeprefix("uid-")]
+    assert [event.note for event in told[:2]] == [MARKED] * 2, "the mark does not say that they were evicted"
+
+
+def test_who_is_gone_before_the_answer_is_told_once_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 4500)
+    scene.run()
+    assert sum(event.reason == "GaveWay" for event in scene.of(EmitEvent)) == 2
+    assert scene.core.validate() == []
+    monkeypatch.setattr(scene.core.giving_way, "_told", {"uid-p0"})
+    assert scene.core.validate() == ["gives-way: uid-p0 gave way, is gone, and is kept"]
 
 
 def test_a_new_leader_finishes_what_the_one_before_did_not_ask_for() -> None:

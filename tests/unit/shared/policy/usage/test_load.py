@@ -90,6 +90,20 @@ def test_a_burst_of_offline_pods_between_two_measurements_is_seen_node_by_node()
     assert room_by_use(table, offline, np.array([0, 1])).tolist() == [False, True]
 
 
+def test_an_online_pod_does_not_wait_for_offline_ones_that_came_since_but_for_what_is_measured():
+    """They are in the measurement already, and count once more until it is known to show them."""
+    table, offline = measured(table_of(), 0.6, 0.2, 0.0, 0.0), on_lent(batch_cpu="4000")
+    table.add_usage(0, offline, ())
+    assert room_by_use(table, POD, ROWS).tolist() == [True]
+    assert room_by_use(table, on_lent(batch_cpu="1000"), ROWS).tolist() == [False]
+    table.use.put(0, [0.95, 0.2, 0.0, 0.0], 0, [8000, 4 * GIB])
+    assert room_by_use(table, POD, ROWS).tolist() == [False]
+    table.use.put(0, [0.6, 0.2, 0.0, 0.0], 0, [4000, 4 * GIB])
+    for _ in range(4):
+        table.add_usage(0, POD, ())
+    assert room_by_use(table, POD, ROWS).tolist() == [False], "online pods that came since count"
+
+
 def test_a_pod_that_came_since_counts_by_its_requests_and_one_that_left_takes_its_part_along_at_most_its_request():
     table = measured(table_of(), 0.1, 0.8, 0.2, 0.0)
     table.add_usage(0, POD, ())
