@@ -70,7 +70,12 @@ def environ_of(build: str, container: Json, pod_ip: str = "10.0.0.7") -> dict[st
 def laid_out(build: str, spec: Json, environ: dict[str, str]) -> dict[str, str]:
     """With the files of mounted ConfigMaps, which settings name and a start reads, where a test can have them."""
     maps = {d["metadata"]["name"]: d.get("data", {}) for d in of_kind(build, "ConfigMap")}
-    mounted = {volume["name"]: maps[volume["configMap"]["name"]] for volume in spec["volumes"] if "configMap" in volume}
+    sources = {volume["name"]: volume["configMap"] for volume in spec["volumes"] if "configMap" in volume}
+    mounted = {
+        name: maps[source["name"]]
+        for name, source in sources.items()
+        if source["name"] in maps or not source.get("optional", False)
+    }
     for mount in spec["containers"][0]["volumeMounts"]:
         for file, text in mounted.get(mount["name"], {}).items():
             here = tree() / f"{mount['name']}-{file}"
