@@ -8,7 +8,7 @@ import pytest
 
 from shared.autoscaling.networks.karma import KarmaPolicy, trained_roles
 from shared.autoscaling.networks.signals import ServiceSignals
-from shared.autoscaling.observation import RATES
+from shared.autoscaling.observation import LOAD
 from shared.autoscaling.roles.checking import faults, readings_of, unmeasured
 from shared.autoscaling.roles.organisation import graph_values
 from shared.autoscaling.roles.reading import (
@@ -110,14 +110,14 @@ def test_a_signal_that_a_service_does_not_measure_is_named_with_the_service() ->
 
 def test_weights_carry_the_roles_that_they_were_trained_under_into_the_live_mask() -> None:
     shipped = KarmaPolicy()
-    assert shipped.needs("a") == RATES
+    assert shipped.needs("a") == LOAD
     card = msgspec.structs.replace(
         shipped.weights.card, trained={"settings": {"organisation": msgspec.to_builtins(parse_organisation(OWN))}}
     )
     weights = type(shipped.weights)(shipped.weights.arrays, card)
     policy = KarmaPolicy(weights=weights)
     assert [role.name for role in policy.eyes.organisation.roles] == ["grower", "saver"]
-    assert policy.needs("a") == RATES | {"queue", "cpu"}
+    assert policy.needs("a") == LOAD | {"queue"}
     assert trained_roles(shipped.weights) is None
     with pytest.raises(ConfigError, match="weights of karma"):
         organisation_from({"name": "x", "roles": 3}, "weights of karma: trained.settings.organisation")
