@@ -187,7 +187,7 @@ def _twin(
         return [*names, SERIES]
 
     if recording is not None:
-        stages.run("capture", {**parts, "recording": recording.told()}, recorded)
+        stages.run("capture", {**parts, "recording": recording.told()}, recorded, keep=True)
         data = read_series("--series", kept / SERIES)
     else:
         file = series if series is not None else kept / SERIES
