@@ -7,6 +7,7 @@ The graph (throughputs, times, nodes) is given, or made of recorded series (``gr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan, nan
 from typing import Any
 
 import msgspec
@@ -17,6 +18,9 @@ from lab.worlds.learned.series import COUNTS, MEASURES, RecordedSeries
 from lab.worlds.services.topology import Objectives, Replicas, ServiceGraph, parse_topology
 from shared.errors import ConfigError
 from shared.model.controllers.autoscaler import Autoscaler
+
+LEAST = 1e-9
+"""The least number that a graph takes."""
 
 
 class CapturedService(msgspec.Struct, frozen=True):
@@ -52,33 +56,52 @@ def graph_of(found: CapturedScaler, series: RecordedSeries, requests: Mapping[st
                 raise ConfigError(f"{found.object}: {name} calls {callee!r}, which is not among its targets; add it")
             callers[callee].append(name)
     entries = {name: arrivals[name] for name, calling in callers.items() if not calling}
+    if not entries:
+        raise ConfigError(f"{found.object}: every service is called by another; take one of these calls out")
+    for name, calling in callers.items():
+        if isnan(arrivals[name]):
+            raise ConfigError(
+                f"--series: arrivals of {name} were never read; name a source in its metrics, record again"
+            )
+        if calling and arrivals[name] > 0 and not any(served[caller] > 0 for caller in calling):
+            raise ConfigError(
+                f"--series: {' and '.join(calling)} answered nothing, so how often they call {name} is "
+                "not known; record their `served`"
+            )
+    entries = {name: value for name, value in entries.items() if value > 0}
     whole = sum(entries.values())
     if not whole:
         raise ConfigError("--series: no request came to a service that nobody calls; record their arrivals")
     services: dict[str, Any] = {}
     for name, one in found.services.items():
         calls = {
-            callee: round(arrivals[callee] / max(sum(served[caller] for caller in callers[callee]), 1e-9), 3)
+            callee: _digits(arrivals[callee] / (np.nansum([served[caller] for caller in callers[callee]]) or 1.0))
             for callee in one.calls
         }
         cores = requests.get(name, 0.0)
         services[name] = {
-            "throughput": round(max(ready[name], 1e-3), 3),
+            "throughput": _digits(max(np.nan_to_num(ready[name]), 1e-3)),
             "replicas": {"minimum": one.minimum, "maximum": one.maximum},
             "calls": calls, **({"requests": {"cpu": f"{round(1000 * cores)}m"}} if cores else {}),
         }  # fmt: skip
     text = yaml.safe_dump(
         {
             "name": found.object, "nodes": [{"name": "recorded", "cpu": "1000", "memory": "1Ti"}],
-            "entries": {name: round(value / whole, 4) for name, value in entries.items()}, "services": services,
+            "entries": {name: _digits(value / whole) for name, value in entries.items()}, "services": services,
         }, sort_keys=False,
     )  # fmt: skip
     parse_topology(text, "--series")
     return text
 
 
+def _digits(value: float) -> float:
+    """Four digits; the least that a graph takes instead of 0: who was idle may be called all the same."""
+    return max(float(f"{value:.4g}"), LEAST)
+
+
 def _means(series: RecordedSeries) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """By service: mean arrivals, mean of what was answered, and the most that a ready replica answered (99 of 100)."""
+    """By service: mean arrivals, mean of what was answered, and the most that a ready replica answered (99 of 100).
+    NaN: it was never read."""
     measures = np.concatenate([one.measures for one in series.episodes])
     ready = np.concatenate([one.counts for one in series.episodes])[..., COUNTS.index("ready")]
     came, done = (measures[..., MEASURES.index(name)] for name in ("arrivals", "served"))
@@ -87,7 +110,7 @@ def _means(series: RecordedSeries) -> tuple[dict[str, float], dict[str, float], 
         each = done[:, at] / np.maximum(ready[:, at], 1)
         for into, values in zip(found, (came[:, at], done[:, at], each), strict=True):
             known = values[np.isfinite(values)]
-            into[name] = 0.0 if not len(known) else float(np.percentile(known, 99) if values is each else known.mean())
+            into[name] = nan if not len(known) else float(np.percentile(known, 99) if values is each else known.mean())
     return found
 
 

@@ -97,7 +97,10 @@ def acted_of(policy: object) -> dict[str, Acted]:
 
 
 RATES = frozenset({"arrivals", "served"})
-"""What most policies need: how much comes, and how much of it is answered."""
+"""How much comes, and how much of it is answered."""
+LOAD = RATES | {"cpu"}
+"""What whoever goes by demand needs: without the share of its cpu request that a replica uses nobody knows what it
+could answer."""
 
 
 def needs_of(policy: object, service: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What nobody could do better: a clairvoyant, and a world in which nothing can go wrong.
+"""What to measure the rules by: a clairvoyant, and a world in which nothing can go wrong.
 
 ``Clairvoyant`` is the rule by demand with the truth in place of its estimates: it knows the requests, surges and dearer
 calls of the seconds to come, what a replica answers, and which replicas hang before their probe has failed. It has the
@@ -6,9 +6,10 @@ cluster that all have: starts take their time, a node is as large as it is, and 
 controller's choice. So its figures can be had by somebody who knew; how far a policy is below them is what knowledge
 would be worth. It is calibrated like every rule (``search``), so its front over replica hours is a bound at equal cost.
 
-``unbeatable`` is no policy. Nothing fails, nobody presses, every pod has room and is Ready at once, and each service
-has its maximum from the first second: each of these can only add answers, so no policy exceeds its ``success``,
-``latency_compliance`` and ``availability``. Its ``replica_hours`` are the fewest, with parts of replicas, that answer
+``untroubled`` is no policy. Nothing fails, nobody presses, every pod has room and is Ready at once, and each service
+has its maximum from the first second. Nothing that was played exceeds its ``success`` and ``latency_compliance``; that
+is no proof, and ``availability`` can be exceeded: who answers more upstream sends more downstream. Its
+``replica_hours`` are the fewest, with parts of replicas, that answer
 all that comes within the maximums; who answers less may need less.
 """
 
@@ -122,8 +123,8 @@ def needed(world: ServiceWorld) -> Floats:
     return found
 
 
-def unbeatable(setup: Setup, seed: int) -> dict[str, float]:
-    """The figures that no policy exceeds in the episode of a seed. ``ConfigError``: it is of a learned twin."""
+def untroubled(setup: Setup, seed: int) -> dict[str, float]:
+    """The figures of the world without trouble in the episode of a seed. ``ConfigError``: it is of a learned twin."""
     world = attackable(setup.world(seed))
     free = ServiceWorld(
         _untroubled(setup.topology), setup.rates(seed), _untroubling(world.events), seed=seed, sensing=setup.sensing

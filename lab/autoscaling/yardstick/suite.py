@@ -17,7 +17,7 @@ from typing import Any
 from lab.autoscaling.episode import CALM, Setup, play
 from lab.autoscaling.metrics import finite
 from lab.autoscaling.policies import digests, make
-from lab.autoscaling.yardstick.bound import unbeatable
+from lab.autoscaling.yardstick.bound import untroubled
 from lab.autoscaling.yardstick.search import (
     RULES,
     TRAINING_DAYS,
@@ -170,7 +170,7 @@ class _Work:
     def bound(self, load: str, setup: Setup) -> None:
         own = self._values.setdefault(BOUND, {})
         for seed in self._given.seeds:
-            for metric, value in unbeatable(setup, seed).items():
+            for metric, value in untroubled(setup, seed).items():
                 own.setdefault(f"{load}/{metric}", []).append(value)
 
 

@@ -187,7 +187,7 @@ def _twin(
         return [*names, SERIES]
 
     if recording is not None:
-        stages.run("capture", {**parts, "recording": recording.told()}, recorded)
+        stages.run("capture", {**parts, "recording": recording.told()}, recorded, keep=True)
         data = read_series("--series", kept / SERIES)
     else:
         file = series if series is not None else kept / SERIES
@@ -238,11 +238,11 @@ def _sources(scaler: Any) -> Check:
     """Whether the object says where the readings come from without which the policy does not decide. Of recorded
     series what was really read is judged in its place."""
     from lab.autoscaling.checks import at_least
-    from shared.autoscaling.observation import RATES
+    from shared.autoscaling.observation import LOAD
 
     known = [{signal.value for signal in one.sources} for one in scaler.targets]
-    share = sum(len(RATES & names) for names in known) / max(len(known) * len(RATES), 1)
-    return at_least("measured", 1.0, share, "of arrivals and answers of each service, those that have a source")
+    share = sum(len(LOAD & names) for names in known) / max(len(known) * len(LOAD), 1)
+    return at_least("measured", 1.0, share, "of arrivals, answers and cpu of each service, those that have a source")
 
 
 def _roles(organisation: Path | None, scaler: Any) -> dict[str, Any] | None:

@@ -75,7 +75,10 @@ def holds_series(data: bytes) -> bool:
     if data[:2] == b"\x1f\x8b":
         import zlib
 
-        data = zlib.decompressobj(wbits=31).decompress(data, len(HEAD))
+        try:
+            data = zlib.decompressobj(wbits=31).decompress(data, len(HEAD))
+        except zlib.error:
+            raise ConfigError("--series: it begins as gzip and is none; give the file again") from None
     return data.startswith(HEAD)
 
 

@@ -48,8 +48,11 @@ class Stages:
         self._before: list[str] = []
         """Digests of the files of all stages so far."""
 
-    def run(self, name: str, inputs: Mapping[str, Any], work: Callable[[Path], Sequence[str]]) -> Path:
-        """The folder of a stage, done. ``work`` gets it and says which files in it are the result; it may raise."""
+    def run(
+        self, name: str, inputs: Mapping[str, Any], work: Callable[[Path], Sequence[str]], *, keep: bool = False
+    ) -> Path:
+        """The folder of a stage, done. ``work`` gets it and says which files in it are the result; it may raise.
+        ``keep``: what is in it cannot be made again, so nothing is taken away, whatever else it is made from."""
         folder = self.folder / name
         digest = _digest(json.dumps([name, dict(inputs), self._before], sort_keys=True).encode())
         known = self._listed.stages.get(name)
@@ -62,11 +65,12 @@ class Stages:
             self._say(f"{name}: done before")
         else:
             again = known is not None and known.inputs == digest and folder.is_dir()
-            if not again:
+            if not again and not keep:
                 shutil.rmtree(folder, ignore_errors=True)
+            folder_was = folder.is_dir()
             folder.mkdir(exist_ok=True)
             self._note(name, Done(digest))
-            self._say(f"{name}: {'goes on' if again else 'begins'}")
+            self._say(f"{name}: {'goes on' if again or (keep and folder_was) else 'begins'}")
             known = Done(digest, _digests(folder, work(folder)))
             self._note(name, known)
         self._before.append(json.dumps(known.files, sort_keys=True))

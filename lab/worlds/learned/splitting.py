@@ -10,13 +10,18 @@ from lab.worlds.learned.series import KEYS, LIVE, rows_of, unpacked
 from shared.errors import ConfigError
 
 HELD_BACK = 0.2
+MOST = 0.5
+"""Share of the moments that whole episodes may be; of a longer one the end is held back."""
 LEAST = 10
 """Moments on each side: fewer say nothing."""
 
 
 def held_back(data: bytes, name: str, *, share: float = HELD_BACK) -> tuple[bytes, bytes]:
-    """(to learn from, to judge by), both CSV with the header: of each scenario the last episodes, or of one alone its
-    end. ``ConfigError``: the file cannot be read, or a scenario is too short to divide."""
+    """(to learn from, to judge by), both CSV with the header: of each scenario the last episodes, until so many moments
+    are held back; of an episode longer than half of them its end.
+
+    ``ConfigError``: the file cannot be read, or a scenario is too short to divide.
+    """
     groups = rows_of(data, name)
     scenarios: dict[str, list[str]] = {}
     for scenario, episode in groups:
@@ -24,17 +29,20 @@ def held_back(data: bytes, name: str, *, share: float = HELD_BACK) -> tuple[byte
     cuts: dict[tuple[str, str], float] = {}
     """From when on an episode is held back."""
     for scenario, episodes in scenarios.items():
-        count = math.ceil(share * len(episodes)) if len(episodes) > 1 else 0
-        for episode in episodes[len(episodes) - count :] if count else ():
-            cuts[scenario, episode] = -math.inf
-        if not count:
-            times = sorted(groups[scenario, episodes[0]])
-            at = int((1.0 - share) * len(times))
-            if min(at, len(times) - at) < LEAST:
-                raise ConfigError(
-                    f"{name}: {len(times)} moments of {scenario!r} are too few to hold some back; record for longer"
-                )
-            cuts[scenario, episodes[0]] = times[at]
+        whole = sum(len(groups[scenario, episode]) for episode in episodes)
+        wanted, held = whole - int((1.0 - share) * whole), 0
+        if min(wanted, whole - wanted) < LEAST:
+            raise ConfigError(
+                f"{name}: {whole} moments of {scenario!r} are too few to hold some back; record for longer"
+            )
+        for episode in reversed(episodes):
+            if held >= wanted:
+                break
+            times = sorted(groups[scenario, episode])
+            if held + len(times) <= MOST * whole:
+                cuts[scenario, episode], held = -math.inf, held + len(times)
+            else:  # too long to be spared: its end alone
+                cuts[scenario, episode], held = times[len(times) - (wanted - held)], wanted
     reader = csv.reader(io.StringIO(unpacked(data, name), newline=""))
     header = next(reader)
     places = [header.index(key) for key in KEYS[:3]]

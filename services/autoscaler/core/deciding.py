@@ -27,7 +27,9 @@ from shared.autoscaling.hpa.model import (
 )
 from shared.autoscaling.hpa.pods import NoValueError, group_pods, pod_samples, requests_of
 from shared.autoscaling.hpa.values import milli_units
+from shared.autoscaling.networks.signals import SATURATED, fails_at_little_cpu
 from shared.autoscaling.observation import (
+    LOAD,
     Acted,
     Bounds,
     ScalingObservation,
@@ -115,7 +117,7 @@ def decide(
     rule, rule_failed = ask(watched.rule_guard, seen)
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
     by, wanted, failed = answered(watched, read, seen, (rule, rule_failed))
-    lacking = lacking_of(watched)
+    lacking = lacking_of(watched, seen)
     scene = SafetyScene(
         now=now,
         services={
@@ -160,14 +162,23 @@ def decide(
     )
 
 
-def lacking_of(watched: WatchedScaler) -> dict[str, str]:
-    """By service, the signals that the policy needs and no source is named of, in words."""
+def lacking_of(watched: WatchedScaler, seen: ScalingObservation) -> dict[str, str]:
+    """By service, why the policy cannot judge it, in words: a signal that it needs has no source, or what its cpu says
+    of a replica cannot be true. That only raises a service: see ``safety/answer.py``."""
     scaler, found = watched.scaler, {}
     for target in scaler.targets if not scaler.plain_hpa else ():
-        names = needs_of(watched.policy, target.name) - {signal.value for signal in target.sources}
+        needed = needs_of(watched.policy, target.name)
+        one, names = seen.services[target.name], needed - {signal.value for signal in target.sources}
         if names:
-            needed = " and ".join(sorted(name.removesuffix("_s") for name in names))
-            found[target.name] = f"{scaler.policy} needs {needed}: name a source in its metrics"
+            text = " and ".join(sorted(name.removesuffix("_s") for name in names))
+            found[target.name] = f"{scaler.policy} needs {text}: name a source in its metrics"
+        elif needed >= LOAD and one.ready and not one.requests.get("cpu"):
+            found[target.name] = f"{scaler.policy} goes by cpu requested: give every container of its pods requests.cpu"
+        elif needed >= LOAD and fails_at_little_cpu(one):
+            found[target.name] = (
+                f"more than {SATURATED:.0%} of what comes fails or waits at less than half of its cpu request, so what "
+                "a replica could answer is not known: lower the request to what a full pod uses, or write hpa"
+            )
     return found
 
 

@@ -166,6 +166,7 @@ def status(
     """The status without times; ``patch`` puts them in."""
     return {
         "observedGeneration": scaler.generation,
+        "policy": scaler.policy,
         "digest": digest,
         "decidedBy": decided_by,
         "replicas": sum(int(row["replicas"]) for row in services),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shared.autoscaling.networks.features import HOLD, STEPS, Floats
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held, number, used
-from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.observation import LOAD, Decision, ScalingObservation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import WeightsFile, shipped_beside
@@ -110,8 +110,8 @@ class AwarePolicy:
         self._memory = np.zeros((0, MEMORY), np.float32)
 
     def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
-        """Without the rates of what comes and what is answered it knows no load."""
-        return RATES
+        """Without these it knows neither the load nor what a replica can answer."""
+        return LOAD
 
     def decide(self, seen: ScalingObservation) -> Decision:
         """Each service's best step; a service without readings loses nothing."""

@@ -19,7 +19,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
-from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.observation import LOAD, Decision, ScalingObservation
 
 HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.5, 0.5, 20.0, 90.0
 TIGHT_S = 60.0
@@ -60,8 +60,8 @@ class DemandPolicy:
         self._tight_until, self._room = -1.0, 0.0
 
     def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
-        """Without the rates of what comes and what is answered it knows no load."""
-        return RATES
+        """Without these it knows neither the load nor what a replica can answer."""
+        return LOAD
 
     def decide(self, seen: ScalingObservation) -> Decision:
         """What it wants now."""

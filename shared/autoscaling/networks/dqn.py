@@ -15,7 +15,7 @@ from msgspec import Struct
 from shared.autoscaling.networks.agents import KarmaAgents, check_size
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held
-from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.observation import LOAD, Decision, ScalingObservation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile, shipped_beside
@@ -62,8 +62,8 @@ class DqnPolicy:
         self._eyes.reset()
 
     def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
-        """Without the rates of what comes and what is answered it knows no load."""
-        return RATES
+        """Without these it knows neither the load nor what a replica can answer."""
+        return LOAD
 
     def decide(self, seen: ScalingObservation) -> Decision:
         """The best service and step; all others keep what they have, and a service without readings loses nothing."""

@@ -20,7 +20,7 @@ from shared.autoscaling.networks.agents import KarmaAgents, check_size
 from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
 from shared.autoscaling.networks.signals import ServiceSignals, SignalReader
-from shared.autoscaling.observation import RATES, Decision, ScalingObservation
+from shared.autoscaling.observation import LOAD, Decision, ScalingObservation
 from shared.autoscaling.roles.checking import readings_of
 from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, ScalingRole, graph_values, values_of
 from shared.autoscaling.roles.reading import organisation_from, organisation_of
@@ -107,14 +107,14 @@ class KarmaPolicy:
         """For how many services the weights are; 0: any number."""
         own = trained_roles(self.weights)
         self.eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights), roles=own))
-        self._needs = RATES | (readings_of(own) if own is not None else frozenset())
+        self._needs = LOAD | (readings_of(own) if own is not None else frozenset())
 
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
         self.eyes.reset()
 
     def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
-        """Without the rates of what comes and what is answered it knows no load; roles of a user's own need what their
+        """Without these it knows neither the load nor what a replica can answer; roles of a user's own need what their
         signals are made of."""
         return self._needs
 

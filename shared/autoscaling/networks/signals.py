@@ -22,6 +22,8 @@ from shared.autoscaling.observation import ScalingObservation, ServiceObservatio
 FULL_CPU = 0.85
 """Share of its cpu request that a full replica is taken to use until it was seen full."""
 LEAST_CPU = 0.05
+LITTLE_CPU = 0.5
+"""Share of a full replica's cpu, up to which it is not full by cpu, whatever fails."""
 SATURATED = 0.05
 """Share of what comes that waits or fails, from which a service is taken to be full."""
 MOST_INFLATION = 5.0
@@ -159,11 +161,21 @@ def _signals(
     )
 
 
+def fails_at_little_cpu(one: ServiceObservation) -> bool:
+    """Whether it fails, or lets wait, what comes, at so little cpu that load by cpu cannot be why. Then no share of cpu
+    tells what a replica could answer, and an estimate that went by it is too high."""
+    arrivals, cpu, asked = _number(one.arrivals), _number(one.usage.get("cpu")), one.requests.get("cpu", 0.0)
+    if not arrivals or cpu is None or asked <= 0:
+        return False
+    late = (_number(one.failed) or 0.0) + (_number(one.queue) or 0.0)
+    return late > SATURATED * arrivals and cpu / asked <= LITTLE_CPU * FULL_CPU
+
+
 def _learn(memory: _Memory, each: float, utilisation: float, *, full: bool) -> None:
     """What one replica could answer, from what each answers now (``each``, per second)."""
     if each <= 0:
         return
-    if full and utilisation > 0.5 * memory.full_cpu:
+    if full and utilisation > LITTLE_CPU * memory.full_cpu:
         memory.full_cpu += 0.3 * (min(utilisation, 1.5) - memory.full_cpu)
         estimate = each
     elif full:

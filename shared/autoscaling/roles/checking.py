@@ -8,15 +8,16 @@ that ``all`` and each of ``any`` make. A role whose every box lies in a box of o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from math import inf
+from math import floor, inf, isfinite
 
 from shared.autoscaling.roles.organisation import Organisation, RoleCondition, ScalingRole
 
 RANGES: Mapping[str, tuple[float, float]] = {
-    "not_ready": (0.0, 1.0), "failing": (0.0, 1.0), "graph_pending": (0.0, 1.0), "graph_stuck": (0.0, 1.0),
-    "trend": (-1.0, inf),
+    "not_ready": (-inf, 1.0), "failing": (0.0, 1.0), "trend": (-1.0, inf),
 }  # fmt: skip
-"""Values that a signal can have; all others are 0 or more."""
+"""Values that a signal can have; all others are 0 or more. More may be Ready than are asked for, while it shrinks."""
+WHOLE = frozenset({"stuck", "pending"})
+"""Signals that are counts of pods."""
 READINGS: Mapping[str, frozenset[str]] = {
     "need_of_ready": frozenset({"arrivals", "served"}), "trend": frozenset({"arrivals"}),
     "inflation": frozenset({"arrivals", "served"}), "waiting_s": frozenset({"queue"}),
@@ -58,11 +59,11 @@ def faults(organisation: Organisation) -> list[str]:
             found.append(f"{field}: nobody has {mission.name}; name it under missions of a role")
         elif goal is None:
             found.append(f"{field}.goal: nobody can reach {mission.name}: {told} can never hold; correct it")
-        elif not any(_meet(goal, box) for at in having for box in boxes[at]):
+        elif not any(_reached(goal, box, boxes[:at]) for at in having for box in boxes[at]):
             roles = ", ".join(organisation.roles[at].name for at in having)
             found.append(
-                f"{field}.goal: nobody can reach {mission.name}: {told} never holds while {roles} applies; "
-                "correct the goal, or give it to another role"
+                f"{field}.goal: nobody can reach {mission.name}: {told} never holds while {roles} applies "
+                "and has its turn; correct the goal, or give it to another role"
             )
     return found
 
@@ -121,27 +122,30 @@ def _possible(signal: str, span: tuple[float, float]) -> bool:
     """Whether a value of the signal lies strictly between the two."""
     least, most = RANGES.get(signal, (0.0, inf))
     low, high = span
+    if signal in WHOLE and isfinite(low) and isfinite(high) and floor(low) + 1 >= high:
+        return False
     return low < high and low < most and high > least
 
 
 def _within(one: Box, other: Box) -> bool:
     """Whether wherever ``one`` is, ``other`` is."""
     for signal, (low, high) in other.items():
-        if signal not in one:
-            return False
-        own_low, own_high = one[signal]
-        if own_low < low or own_high > high:
+        least, most = RANGES.get(signal, (0.0, inf))
+        own_low, own_high = one.get(signal, (-inf, inf))
+        # the range's ends are values, those of an interval are not
+        if (own_low < low and low >= least) or (own_high > high and high <= most):
             return False
     return True
 
 
-def _meet(one: Box, other: Box) -> bool:
-    """Whether the two have a point in common."""
-    for signal in one.keys() & other.keys():
-        span = max(one[signal][0], other[signal][0]), min(one[signal][1], other[signal][1])
-        if not _possible(signal, span):
-            return False
-    return True
+def _reached(goal: Box, box: Box, before: Iterable[Iterable[Box]]) -> bool:
+    """Whether the goal can hold in a role's box where no role before it has its turn."""
+    both = {**goal, **box}
+    for signal in goal.keys() & box.keys():
+        both[signal] = max(goal[signal][0], box[signal][0]), min(goal[signal][1], box[signal][1])
+    if not all(_possible(signal, span) for signal, span in both.items()):
+        return False
+    return not any(_within(both, other) for boxes in before for other in boxes)
 
 
 def _text(role: ScalingRole) -> str:

@@ -34,6 +34,10 @@ def organisation_from(document: object, source: str = "roles") -> Organisation:
         found = msgspec.convert(document, Organisation)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}; see docs/autoscaling-twin.md") from None
+    for field in ("bonus", "penalty"):
+        value = getattr(found, field)
+        if not isfinite(value) or not 0 <= value <= 10:
+            raise ConfigError(f"{source}: {field}: {value} is out of range; give 0 to 10")
     _check_steps(found.otherwise, f"{source}: otherwise")
     names: set[str] = set()
     for number, role in enumerate(found.roles):

@@ -6,7 +6,7 @@ what a CRD's schema would refuse may still come from one that was changed. Text 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -62,7 +62,7 @@ _UNITS_OF = {
     ScalingSignal.QUEUE: ("count",),
 }  # fmt: skip
 _RATES = ("perSecond", "perMinute")
-_GONE_BY = {ScalingSignal.ARRIVALS, ScalingSignal.SERVED}
+_GONE_BY = {ScalingSignal.ARRIVALS, ScalingSignal.SERVED, ScalingSignal.CPU}
 """What the rule by demand needs of every service."""
 
 
@@ -80,6 +80,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     if kill not in ("None", "PlainHPA"):
         read.refuse("killSwitch", kill, "is not known; write None or PlainHPA")
     targets = _targets(read, spec.get("targets"))
+    name = read.printable("policy.name", policy.get("name"), most=63, default=default_policy(targets, policy))
     cost = read.number("objectives.costLimit", objectives.get("costLimit"), 0, MAX_REPLICAS, None)
     least = sum(target.minimum for target in targets)
     if cost is not None and cost < least:
@@ -93,7 +94,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         resource_version=meta.resource_version,
         generation=meta.generation or 0,
         mode=read.one_of("mode", spec.get("mode"), ScalerMode, ScalerMode.OBSERVE),
-        policy=read.printable("policy.name", policy.get("name"), most=63, default=default_policy(targets)),
+        policy=name,
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
         policy_settings=read.object("policy.settings", policy.get("settings")),
         rule_settings=read.object("hpaRule", spec.get("hpaRule")),
@@ -114,15 +115,21 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
             read.printable("go.digest", go.get("digest")),
             read.printable("go.at", go.get("at")),
         ),
-        document={name: value for name, value in spec.items() if name not in UNAPPROVED},
+        # the name too where it was left out: another release may take another
+        document={
+            **{key: value for key, value in spec.items() if key not in UNAPPROVED},
+            "policy": {**policy, "name": name},
+        },
         problems=tuple(read.problems),
         written=item.status if isinstance(item.status, dict) else {},
     )
 
 
-def default_policy(targets: Sequence[ScalingTarget]) -> str:
+def default_policy(targets: Sequence[ScalingTarget], policy: Mapping[str, Any]) -> str:
     """Who decides where the object does not say: the rule by demand, which no learned policy is ahead of
-    (docs/autoscaling.md), where there is what it goes by; else HPA's."""
+    (docs/autoscaling.md), where there is what it goes by; else HPA's, whose settings are also those without a name."""
+    if policy.get("settings"):
+        return "hpa"
     known = bool(targets) and all(one.sources.keys() >= _GONE_BY for one in targets)
     return "demand" if known else "hpa"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab.autoscaling.budget import LEAST, rounds_of
-from lab.autoscaling.fitting import captured, fitted
+from lab.autoscaling.fitting import captured, fitted, graph_of
+from lab.cli.autoscale.loop import holds_series
+from lab.worlds.learned.series import REQUIRED, parse_series
 from lab.worlds.services.topology import parse_topology
 from shared.errors import ConfigError
 from shared.kube.objects import ObjectMeta
@@ -68,3 +70,27 @@ def test_episodes_are_whole_rounds_and_too_few_are_refused():
     assert [rounds_of(count) for count in (LEAST, LEAST + 1, 512)] == [1, 2, 30]
     with pytest.raises(ConfigError, match=f"--episodes: 40 are too few; give {LEAST}"):
         rounds_of(40)
+
+
+def told_by(**rates):
+    """The graph of two services and an entry beside, as series with (arrivals, served) tell it; "" is never read."""
+    rows = [
+        f"live,e,{10 * at},{name},2,2,0,0,{came},{done},0,0,0.1,1"
+        for at in range(30)
+        for name, (came, done) in rates.items()
+    ]
+    series = parse_series("\n".join((",".join(REQUIRED), *rows, "")).encode(), "f")
+    found = object_of([target("front", calls=["cart"]), target("cart"), target("cron")])
+    return parse_topology(graph_of(found, series, {}))
+
+
+def test_who_was_idle_or_rare_is_no_fault_of_the_series_and_what_was_not_read_is_told():
+    idle = told_by(front=(10, 10), cart=(0.001, 0.001), cron=(0, 0))
+    assert idle.entries == {"front": 1.0}
+    assert idle.services["front"].calls["cart"] == pytest.approx(1e-4)
+    with pytest.raises(ConfigError, match="arrivals of cart were never read"):
+        told_by(front=(10, 10), cart=("", 5), cron=(0, 0))
+    with pytest.raises(ConfigError, match="front answered nothing, so how often they call cart"):
+        told_by(front=(10, 0), cart=(5, 5), cron=(0, 0))
+    with pytest.raises(ConfigError, match="begins as gzip and is none"):
+        holds_series(b"\x1f\x8b no gzip at all")

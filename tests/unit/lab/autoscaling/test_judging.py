@@ -8,7 +8,7 @@ import yaml
 
 from lab.autoscaling.fitting import CapturedScaler, CapturedService, graph_of
 from lab.autoscaling.judging import TwinGoals, judge, measured, not_judged, rates_of
-from lab.worlds.learned.series import parse_series
+from lab.worlds.learned.series import REQUIRED, parse_series
 from lab.worlds.learned.splitting import held_back
 from lab.worlds.services.topology import default_topology, parse_topology
 from shared.errors import ConfigError
@@ -61,6 +61,17 @@ def test_what_is_held_back_is_never_learned_from_and_nothing_is_lost():
     assert sorted(train[1:] + held[1:]) == sorted(data.decode().splitlines()[1:])
     kept = parse_series("\n".join(held).encode(), "held.csv")
     assert {one.scenario for one in kept.episodes} == {"calm", "mixed"}
+
+
+@pytest.mark.parametrize("lengths", [(100, 2), (3, 100), (50, 50), (20, 20, 20, 20, 20)])
+def test_a_short_stretch_at_either_end_is_not_all_that_is_judged_or_learned(lengths):
+    rows = [
+        f"live,e{part},{10 * at},a,2,2,0,0,5,5,0,0,0.1,1" for part, count in enumerate(lengths) for at in range(count)
+    ]
+    data = "\n".join((",".join(REQUIRED), *rows)).encode()
+    train, held = (len(part.splitlines()) - 1 for part in held_back(data, "series.csv"))
+    assert train + held == sum(lengths)
+    assert 0.2 * sum(lengths) <= held + 1 <= 0.5 * sum(lengths) + 1
 
 
 def test_of_a_single_stretch_the_end_is_held_back_and_too_short_a_one_is_refused():

@@ -9,7 +9,7 @@ import pytest
 
 from lab.autoscaling.episode import CALM, Setup, play
 from lab.autoscaling.policies import make
-from lab.autoscaling.yardstick.bound import Clairvoyant, needed, unbeatable
+from lab.autoscaling.yardstick.bound import Clairvoyant, needed, untroubled
 from lab.autoscaling.yardstick.search import (
     RuleTrial,
     at_hours,
@@ -58,7 +58,7 @@ def test_every_rule_takes_what_is_proposed_for_it(rule):
 @pytest.mark.parametrize("load", PATTERNS)
 def test_nobody_exceeds_the_bound_the_clairvoyant_neither(load):
     setup = replace(SHORT, load=load)
-    bound = unbeatable(setup, 42)
+    bound = untroubled(setup, 42)
     for policy in (make("demand"), make("karma"), Clairvoyant()):
         found = play(setup, policy, 42).figures
         for figure in ("success", "latency_compliance", "availability"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from services.autoscaler.core.events import ScaledPodSeen
+from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.readings import SignalReading
 from shared.model.controllers.autoscaler import ScalingSignal
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
@@ -101,6 +102,45 @@ def test_a_signal_that_has_no_source_hides_none_that_is_bad(world: World, monkey
     assert (status, reason) == ("False", "SignalsMissing")
     assert message.startswith("front: test needs arrivals")
     assert "front cpu: -3 is negative" in message
+
+
+def by_demand(world: World, cpu: float, failed: float, asked: dict[str, int] | None = None) -> None:
+    """The policy goes by demand and wants 1; every pod uses so many cores of the one that it requests."""
+    now = WALL + world.now + 10  # of the next round
+    spec, signals = {**world.spec}, ("arrivals", "served", "failed")
+    metrics = [{"signal": one, "type": "Prometheus", "query": one} for one in signals]
+    spec["targets"] = [target(metrics=[{"signal": "cpu", "type": "Resource"}, *metrics])]
+    values = (90.0, 90.0 - failed, failed)
+    world.readings = {
+        "front": {ScalingSignal(one): SignalReading(value, now) for one, value in zip(signals, values, strict=True)}
+    }
+    world.metrics = {f"front-{number}": usage_of(f"front-{number}", now, cpu=cpu, memory=1e8) for number in range(4)}
+    world.apply(spec)
+    world.approve()
+    if asked is not None:
+        world.tell(ScaledPodSeen(pod_of("front-0", owner="set-front", requests=asked)))
+    world.run()
+
+
+@pytest.mark.parametrize("name", ["demand", "karma"])
+@pytest.mark.parametrize(
+    ("cpu", "failed", "asked", "told"),
+    [(0.2, 70.0, None, "fails or waits"), (0.2, 0.0, {"memory": 1}, "requests.cpu"), (0.2, 0.0, None, "")],
+)
+def test_whose_cpu_says_nothing_of_its_load_does_not_shrink_by_it(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    cpu: float,
+    failed: float,
+    asked: dict[str, int],
+    told: str,
+):
+    monkeypatch.setattr(world.policy, "needs", make_policy(name).needs, raising=False)
+    by_demand(world, cpu, failed, asked)
+    assert bool(world.accepted) == (not told)  # with nothing to tell it falls: the case is no empty one
+    assert told in world.condition("MetricsGood")[2]
+    assert (world.condition("PolicySound")[1] == "SignalsMissing") == bool(told)
 
 
 def test_a_rate_of_another_unit_is_told(world: World):

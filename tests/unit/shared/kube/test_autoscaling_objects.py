@@ -59,12 +59,15 @@ def test_demand_decides_by_default_where_its_readings_have_sources_and_hpa_elsew
     def sources(*signals: str) -> list[dict[str, str]]:
         return [{"signal": one, "type": "Prometheus", "query": one} for one in signals]
 
-    whole, half = sources("arrivals", "served"), sources("arrivals")
+    whole, half = sources("arrivals", "served", "cpu"), sources("arrivals", "served")
     by_all = {"targets": [target("a", metrics=whole), target("b", metrics=whole)]}
     assert read(by_all).policy == "demand"
     assert read({**by_all, "policy": {"name": "hpa"}}).policy == "hpa"
     assert read({"targets": [target("a", metrics=whole), target("b", metrics=half)]}).policy == "hpa"
     assert read({"targets": [target()]}).policy == "hpa"
+    assert read({**by_all, "policy": {"settings": {"target": 60}}}).policy == "hpa"  # these were always HPA's
+    named = read({**by_all, "policy": {"name": "demand"}})
+    assert read(by_all).document == named.document, "an approval is for who decides, however it came to"
     spec = {"metadata": {}, "spec": by_all}
     default(spec, SCHEMA)
     assert "name" not in spec["spec"]["policy"]  # or the API server would have decided

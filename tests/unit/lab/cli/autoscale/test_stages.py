@@ -59,6 +59,20 @@ def test_other_input_makes_it_and_all_after_it_anew(bench):
     assert (bench.folder / "two" / "b").read_text() == "y"
 
 
+def test_what_cannot_be_made_again_is_kept_whatever_changes(bench):
+    seen = []
+
+    def record(folder):
+        seen.append((folder / "hours").exists())
+        (folder / "hours").write_text("x")
+        return ["hours"]
+
+    for bounds in (5, 5, 6):
+        with opened(bench.folder, "t", bench.said.append) as stages:
+            stages.run("capture", {"bounds": bounds}, record, keep=True)
+    assert seen == [False, True]
+
+
 def test_a_result_that_somebody_changed_is_made_anew(bench):
     bench.run()
     (bench.folder / "two" / "b").write_text("forged")

@@ -8,7 +8,7 @@ import pytest
 
 from shared.autoscaling.networks.karma import KarmaPolicy, trained_roles
 from shared.autoscaling.networks.signals import ServiceSignals
-from shared.autoscaling.observation import RATES
+from shared.autoscaling.observation import LOAD
 from shared.autoscaling.roles.checking import faults, readings_of, unmeasured
 from shared.autoscaling.roles.organisation import graph_values
 from shared.autoscaling.roles.reading import (
@@ -70,6 +70,9 @@ def test_the_shipped_four_are_such_a_file_and_nothing_is_wrong_with_them() -> No
         ("goal: [{signal: waiting_s, below: 0.5}]", "goal: [{signal: failing, above: 1}]", "can never hold"),
         ("missions: [drained]", "missions: []", r"missions\[0\]: nobody has drained; name it under missions of a role"),
         ("missions: [drained]", "missions: [dry]", "roles.0..missions: 'dry' is no mission; choose one of drained"),
+        ("waiting_s, above: 0.1", "utilisation, above: -1", r"roles\[1\]: saver contradicts roles\[0\], grower"),
+        ("waiting_s, above: 0.1", "stuck, above: 0.2, below: 0.9", "grower can never apply"),
+        ("penalty: 0.1", "penalty: .inf", "penalty: inf is out of range; give 0 to 10"),
         ("reward: 0.2", "reward: 0", r"missions\[0\].reward: 0.0 is out of range"),
     ],
 )  # fmt: skip
@@ -100,6 +103,19 @@ def test_a_mission_is_earned_while_its_goal_holds_and_its_role_applies() -> None
     assert earned == pytest.approx([0.2, 0.0, 0.0])
 
 
+def test_a_goal_where_an_earlier_role_has_the_turn_is_reached_by_nobody_and_one_beside_it_is() -> None:
+    both = changed(OWN, "waiting_s, above: 0.1}]", "utilisation, above: 0.5}]")
+    both = changed(both, "    missions: [drained]\n", "")
+    both = changed(both, "allow: [-1, 0]", "allow: [-1, 0]\n    missions: [drained]")
+    both = changed(both, "utilisation, below: 0.3", "utilisation, above: 0.2")
+    parse_organisation(changed(both, "waiting_s, below: 0.5", "utilisation, below: 0.4"))
+    with pytest.raises(ConfigError, match=r"nobody can reach drained: utilisation above 0.7"):
+        parse_organisation(changed(both, "waiting_s, below: 0.5", "utilisation, above: 0.7"))
+    parse_organisation(
+        changed(OWN, "waiting_s, above: 0.1", "not_ready, below: 0")
+    )  # more are Ready than are asked for
+
+
 def test_a_signal_that_a_service_does_not_measure_is_named_with_the_service() -> None:
     own = parse_organisation(OWN)
     assert readings_of(own) == {"queue", "cpu"}
@@ -110,14 +126,14 @@ def test_a_signal_that_a_service_does_not_measure_is_named_with_the_service() ->
 
 def test_weights_carry_the_roles_that_they_were_trained_under_into_the_live_mask() -> None:
     shipped = KarmaPolicy()
-    assert shipped.needs("a") == RATES
+    assert shipped.needs("a") == LOAD
     card = msgspec.structs.replace(
         shipped.weights.card, trained={"settings": {"organisation": msgspec.to_builtins(parse_organisation(OWN))}}
     )
     weights = type(shipped.weights)(shipped.weights.arrays, card)
     policy = KarmaPolicy(weights=weights)
     assert [role.name for role in policy.eyes.organisation.roles] == ["grower", "saver"]
-    assert policy.needs("a") == RATES | {"queue", "cpu"}
+    assert policy.needs("a") == LOAD | {"queue"}
     assert trained_roles(shipped.weights) is None
     with pytest.raises(ConfigError, match="weights of karma"):
         organisation_from({"name": "x", "roles": 3}, "weights of karma: trained.settings.organisation")
