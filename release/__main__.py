@@ -24,7 +24,19 @@ from release.publishing import PLATFORMS, script
 from release.sbom import sbom
 from shared.version import CONCLAVE_VERSION
 
-IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
+IMAGES = (
+    "agent",
+    "coordinator",
+    "binder",
+    "sensor",
+    "autoscaler",
+    "jobs",
+    "rebalancer",
+    "twin",
+    "cli",
+    "etcd",
+    "learner",
+)
 VEX = ROOT / "docs" / "security" / "openvex.json"
 
 

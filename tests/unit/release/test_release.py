@@ -52,7 +52,7 @@ def test_the_images_of_a_release_are_those_of_the_dockerfile() -> None:
     script = (ROOT / "images" / "install.sh").read_text()
     for image in making.IMAGES:
         named = re.search(rf"^    (?:\w+ \| )*{image}(?: \| \w+)*\) ours=(.*?) ;;$", script, re.MULTILINE)
-        ours = named[1].strip('"').replace("_", "-").split() if named else ["conclave"]
+        ours = named[1].strip('"').replace("_", "-").split() if named else ["conclave-scheduler"]
         assert own_wheels(image) == ours, image
 
 
@@ -152,7 +152,7 @@ def test_the_launcher_takes_what_is_there_and_says_what_is_missing(tmp_path: Pat
 
     missing = run()
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
-    assert f"pip install conclave=={CONCLAVE_VERSION}" in missing.stderr
+    assert f"pip install conclave-scheduler=={CONCLAVE_VERSION}" in missing.stderr
     for tool in ("pipx", "uvx"):
         stub(bin_ / tool, 'printf "%s|" "$0" "$@"')
         assert run().stdout.endswith("kubectl-conclave|why|a b|")
@@ -169,7 +169,7 @@ def test_what_publishes_builds_both_platforms_and_signs_what_was_pushed(made: Pa
     tree, bin_, calls = tmp_path / "tree", tmp_path / "bin", tmp_path / "calls"
     (tree / ".venv" / "bin").mkdir(parents=True)
     (tree / "dist" / "conclave").mkdir(parents=True)
-    (tree / "dist" / "conclave" / "conclave-0.whl").touch()
+    (tree / "dist" / "conclave" / "conclave_scheduler-0.whl").touch()
     bin_.mkdir()
     note = f'echo "$(basename "$0") $*" >> {calls}'
     for tool in ("make", "cosign", "twine"):
@@ -202,7 +202,7 @@ def test_what_publishes_builds_both_platforms_and_signs_what_was_pushed(made: Pa
         f"conclave-{CONCLAVE_VERSION}.tgz", f"kubectl-conclave-{CONCLAVE_VERSION}.tar.gz", "conclave.krew.yaml",
         "files.intoto.json", "SHA256SUMS",
     }  # fmt: skip
-    assert lines[-1] == "twine upload dist/conclave/conclave-0.whl"
+    assert lines[-1] == "twine upload dist/conclave/conclave_scheduler-0.whl"
 
 
 def test_a_failure_stops_what_publishes(made: Path, tmp_path: Path) -> None:
@@ -267,7 +267,11 @@ def test_extras_and_wheels_are_of_one_version() -> None:
     assert project["optional-dependencies"]["twin"] == [f"conclave-twin=={CONCLAVE_VERSION}"]
     lab, twin = (tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"] for name in ("lab", "twin"))
     assert {project["version"], lab["version"], twin["version"]} == {CONCLAVE_VERSION}
-    assert f"conclave-twin=={CONCLAVE_VERSION}" in lab["dependencies"]
+    mesh = f"{project['name']}=={CONCLAVE_VERSION}"
+    assert lab["dependencies"] == [mesh, f"conclave-twin=={CONCLAVE_VERSION}"]
+    assert twin["dependencies"] == [mesh]
+    assert set(re.findall(r"(?:--from|--spec|pip install) ([\w=.-]+)", LAUNCHER)) == {mesh}
+    assert project["name"] != "conclave", "on PyPI that is a stranger's package"
     assert project["requires-python"] == lab["requires-python"] == twin["requires-python"]
     assert "kubectl-conclave" in project["scripts"]
 
