@@ -102,7 +102,13 @@ def release(asked: argparse.Namespace) -> dict[str, bytes]:
         )
     signed = (chart, plugin, "conclave.krew.yaml", "files.intoto.json", "SHA256SUMS")
     files["publish.sh"] = script(
-        IMAGES, signed, registry=asked.registry, version=CONCLAVE_VERSION, base=asked.base
+        IMAGES,
+        signed,
+        registry=asked.registry,
+        version=CONCLAVE_VERSION,
+        base=asked.base,
+        commit="" if asked.dirty else source.commit,
+        downloads=f"{asked.downloads}/v{CONCLAVE_VERSION}",
     ).encode()
     files["SHA256SUMS"] = "".join(f"{digest(data)}  {name}\n" for name, data in sorted(files.items())).encode()
     return files
