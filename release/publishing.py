@@ -17,7 +17,7 @@ def script(
 ) -> str:
     """Run it in the repository's root, ``$here`` is the folder that it lies in. It stops at the first failure.
 
-    ``commit``: what the attestations name, so nothing else is built; "" refuses. ``downloads``: where files will lie."""
+    ``commit``: what the attestations name, so nothing else is built; "" refuses. ``downloads``: where files lie."""
     files = list(files)
     lines = [
         "#!/bin/sh",
