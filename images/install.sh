@@ -19,9 +19,9 @@ packages)
 service)
     case $service in
     etcd) ours= ;;
-    twin) ours="conclave conclave_twin" ;;
-    cli | learner) ours="conclave conclave_twin conclave_lab" ;;
-    *) ours=conclave ;;
+    twin) ours="conclave_scheduler conclave_twin" ;;
+    cli | learner) ours="conclave_scheduler conclave_twin conclave_lab" ;;
+    *) ours=conclave_scheduler ;;
     esac
     for wheel in $ours; do wheels /conclave/"$wheel"-*.whl; done
     packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

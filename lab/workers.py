@@ -68,7 +68,7 @@ class Workers:
 def _joined(address: str) -> Any:
     """The Ray module, connected to the cluster at ``address``."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("--ray: ray is missing; install the extra: pip install 'conclave[ray]'")
+        raise ConfigError("--ray: ray is missing; install the extra: pip install 'conclave-scheduler[ray]'")
     import ray
 
     try:

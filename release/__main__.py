@@ -24,7 +24,19 @@ from release.publishing import PLATFORMS, script
 from release.sbom import sbom
 from shared.version import CONCLAVE_VERSION
 
-IMAGES = ("agent", "coordinator", "binder", "sensor", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
+IMAGES = (
+    "agent",
+    "coordinator",
+    "binder",
+    "sensor",
+    "autoscaler",
+    "jobs",
+    "rebalancer",
+    "twin",
+    "cli",
+    "etcd",
+    "learner",
+)
 VEX = ROOT / "docs" / "security" / "openvex.json"
 
 
@@ -90,7 +102,13 @@ def release(asked: argparse.Namespace) -> dict[str, bytes]:
         )
     signed = (chart, plugin, "conclave.krew.yaml", "files.intoto.json", "SHA256SUMS")
     files["publish.sh"] = script(
-        IMAGES, signed, registry=asked.registry, version=CONCLAVE_VERSION, base=asked.base
+        IMAGES,
+        signed,
+        registry=asked.registry,
+        version=CONCLAVE_VERSION,
+        base=asked.base,
+        commit="" if asked.dirty else source.commit,
+        downloads=f"{asked.downloads}/v{CONCLAVE_VERSION}",
     ).encode()
     files["SHA256SUMS"] = "".join(f"{digest(data)}  {name}\n" for name, data in sorted(files.items())).encode()
     return files

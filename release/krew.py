@@ -11,16 +11,18 @@ from typing import Any
 from shared.version import CONCLAVE_VERSION
 
 PLATFORMS = [(system, machine) for system in ("linux", "darwin") for machine in ("amd64", "arm64")]
+WHEEL = f"conclave-scheduler=={CONCLAVE_VERSION}"
+"""Not ``conclave``: on PyPI that is a stranger's, and what is fetched runs with an administrator's kubeconfig."""
 LAUNCHER = f"""#!/bin/sh
 # kubectl conclave: the command line of Conclave {CONCLAVE_VERSION}, by the first of these that is there.
 set -eu
 if command -v uvx >/dev/null 2>&1; then
-    exec uvx --quiet --from conclave=={CONCLAVE_VERSION} kubectl-conclave "$@"
+    exec uvx --quiet --from {WHEEL} kubectl-conclave "$@"
 fi
 if command -v pipx >/dev/null 2>&1; then
-    exec pipx run --spec conclave=={CONCLAVE_VERSION} kubectl-conclave "$@"
+    exec pipx run --spec {WHEEL} kubectl-conclave "$@"
 fi
-echo "kubectl conclave: neither uvx nor pipx is on PATH; install one, or: pip install conclave=={CONCLAVE_VERSION}" >&2
+echo "kubectl conclave: neither uvx nor pipx is on PATH; install one, or: pip install {WHEEL}" >&2
 exit 2
 """
 

@@ -22,10 +22,10 @@ def own_wheels(image: str) -> list[str]:
     """Our own wheels in an image, as ``images/install.sh`` installs them."""
     return {
         "etcd": [],
-        "twin": ["conclave", "conclave-twin"],
-        "cli": ["conclave", "conclave-twin", "conclave-lab"],
-        "learner": ["conclave", "conclave-twin", "conclave-lab"],
-    }.get(image, ["conclave"])
+        "twin": ["conclave-scheduler", "conclave-twin"],
+        "cli": ["conclave-scheduler", "conclave-twin", "conclave-lab"],
+        "learner": ["conclave-scheduler", "conclave-twin", "conclave-lab"],
+    }.get(image, ["conclave-scheduler"])
 
 
 def sbom(image: str, packages: Sequence[Pinned], *, made_at: dt.datetime) -> str:

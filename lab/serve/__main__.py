@@ -16,7 +16,7 @@ from shared.runtime.process.service import Service
 
 def _main() -> Callable[[Service, LearnerSettings], Awaitable[None]]:
     if importlib.util.find_spec("torch") is None:
-        raise ConfigError("learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+        raise ConfigError("learner: torch is missing; install the extra: pip install 'conclave-scheduler[learn]'")
     from lab.serve.app import main
 
     return main

@@ -28,7 +28,7 @@ CHART = ROOT / "k8s" / "chart"
 DIGESTS = ".digests"
 TEMPLATES = {
     "NetworkPolicy": "network-policies", "CustomResourceDefinition": "definitions", "Certificate": "certificates",
-    "Issuer": "certificates", "ServiceMonitor": "monitoring", "PrometheusRule": "monitoring", "Namespace": "namespace",
+    "Issuer": "certificates", "ServiceMonitor": "monitoring", "PrometheusRule": "monitoring",
     "PriorityClass": "priority-classes", "ServiceAccount": "rbac", "ClusterRole": "rbac", "ClusterRoleBinding": "rbac",
     "Role": "rbac", "RoleBinding": "rbac",
 }  # fmt: skip
@@ -58,6 +58,8 @@ def chart() -> dict[str, str]:
     objects: dict[tuple[str, str], dict[int, Json]] = defaultdict(dict)
     for number, documents in enumerate(variants):
         for one in documents:
+            if one["kind"] == "Namespace":  # Helm keeps the release in it, so it is there before
+                continue
             objects[one["kind"], one["metadata"]["name"]][number] = one
     templates: dict[str, list[str]] = defaultdict(list)
     for (kind, name), values in sorted(objects.items()):

@@ -21,7 +21,6 @@ GUARDS = {
     "NetworkPolicy": ".Values.networkPolicies.enabled",
     "PodDisruptionBudget": ".Values.podDisruptionBudgets.enabled",
     "CustomResourceDefinition": ".Values.definitions.install",
-    "Namespace": ".Values.namespace.create",
 }
 """What switches every object of a kind off."""
 IMAGE = re.compile(r"conclave-([a-z]+):.+")
@@ -37,12 +36,20 @@ def service_of(name: str) -> str:
     return name.removeprefix("conclave-").removesuffix("-1")
 
 
+def reads_settings(document: Json) -> bool:
+    """Whether a change of settings or profiles counts for a workload from its next start on: etcd is not restarted."""
+    return '"conclave-settings"' in json.dumps(document["spec"]["template"]["spec"])  # whole, or a key of it
+
+
 def parameters_of(document: Json) -> Parameter:
     """The rules for one object."""
     kind, name = document["kind"], document["metadata"]["name"]
 
     def rule(path: Path, value: Any) -> list[str] | None:
         found = _pods(kind, name, path, value) if kind in {*WORKLOADS, "Job"} else None
+        if path == ("spec", "template", "metadata", END) and kind in WORKLOADS and reads_settings(document):
+            read = '{{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum }}'
+            found = ["annotations:", f"  checksum/settings: {read}"]
         if found is None and kind == "ConfigMap":
             found = _settings(name, path, value)
         return found if found is not None else _others(document, path, value)
@@ -62,9 +69,6 @@ def _pods(kind: str, name: str, path: Path, value: Any) -> list[str] | None:
             return _or_own("resources", f"resources.{service_of(name)}", value) if kind in WORKLOADS else None
         case ("spec", "template", "spec", part) if part == END:
             return _present("image.pullSecrets", "imagePullSecrets: {{ toJson .Values.image.pullSecrets }}")
-        case ("spec", "template", "metadata", part) if part == END and kind in WORKLOADS:
-            read = '{{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum }}'
-            return ["annotations:", f"  checksum/settings: {read}"]
         case (*_, "storage"):
             return [f"storage: {{{{ .Values.etcd.storage | default {json.dumps(value)} | toJson }}}}"]
         case ("spec", "volumeClaimTemplates", _, "spec", part) if part == END:

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared.runtime.process.profiles_file import MAY_BE_LEFT_OUT, MOST_PROFILES, MOST_WEIGHT
+
 Json = dict[str, Any]
-SERVICES = ("coordinator", "binder", "agent", "sensor", "autoscaler", "jobs", "learner", "etcd")
-REPLICATED = ("coordinator", "binder", "agent", "autoscaler", "jobs", "learner")
-IMAGES = ("coordinator", "binder", "agent", "sensor", "autoscaler", "jobs", "learner", "cli")
+SERVICES = ("coordinator", "binder", "agent", "sensor", "autoscaler", "jobs", "rebalancer", "learner", "etcd")
+REPLICATED = ("coordinator", "binder", "agent", "autoscaler", "jobs", "rebalancer", "learner")
+IMAGES = ("coordinator", "binder", "agent", "sensor", "autoscaler", "jobs", "rebalancer", "learner", "cli")
+QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"
 NAME = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
@@ -22,7 +25,10 @@ def _text(description: str, default: str = "", **more: Any) -> Json:
 
 
 def _part(description: str, **fields: Json) -> Json:
-    return {"type": "object", "description": description, "additionalProperties": False, "properties": fields}
+    return {
+        "type": "object", "description": description, "additionalProperties": False, "properties": fields,
+        "required": list(fields),  # a null takes a key out, and a template would read another mode from its absence
+    }  # fmt: skip
 
 
 def _whole(least: int) -> Json:
@@ -32,7 +38,7 @@ def _whole(least: int) -> Json:
 RESOURCES: Json = {
     "type": "object", "additionalProperties": False, "default": {},
     "properties": {
-        one: {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+        one: {"type": "object", "additionalProperties": {"type": ["string", "number"], "pattern": QUANTITY}}
         for one in ("requests", "limits")
     },
 }  # fmt: skip
@@ -40,9 +46,14 @@ PROFILE: Json = {
     "type": "object", "required": ["schedulerName"], "additionalProperties": False,
     "properties": {
         "schedulerName": {"type": "string", "pattern": NAME, "maxLength": 200},
-        "policy": {"type": "string"},
-        "filters": {"type": "object"},
-        "scores": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+        "policy": {"type": "string", "minLength": 1, "maxLength": 200},
+        "filters": {
+            "type": "object", "additionalProperties": False,
+            "properties": {"disabled": {"type": "array", "items": {"enum": sorted(MAY_BE_LEFT_OUT)}}},
+        },
+        "scores": {
+            "type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST_WEIGHT},
+        },
         "args": {"type": "object"},
     },
 }  # fmt: skip
@@ -50,18 +61,23 @@ PROFILE: Json = {
 PROPERTIES: Json = {
     "schedulerName": _text("The schedulerName that pods give.", "conclave", pattern=NAME, maxLength=200),
     "profiles": {
-        "type": "array", "items": PROFILE, "default": [],
+        "type": "array", "items": PROFILE, "default": [], "maxItems": MOST_PROFILES,
         "description": "Further schedulerNames, each with its filters, scores and policy (docs/profiles.md).",
     },
     "settings": {
-        "type": "object", "default": {}, "propertyNames": {"pattern": "^CONCLAVE_[A-Z0-9_]+$"},
+        "type": "object", "default": {},
+        "propertyNames": {"pattern": "^CONCLAVE_[A-Z0-9_]+$", "not": {"pattern": "_SCHEDULER_NAME$"}},
         "additionalProperties": {"type": "string"},
-        "description": "Any CONCLAVE_* variable, as text (docs/reference/settings.md); a change restarts pods.",
+        "description": "Any CONCLAVE_* variable, as text (docs/reference/settings.md), but for names of the scheduler: "
+        "schedulerName sets them all. A change restarts the pods that read them.",
     },
     "image": _part(
         "Where images come from.",
-        registry=_text("What stands before conclave-SERVICE, with a slash at its end.", pattern="^$|/$"),
-        tag=_text("Empty: the chart's appVersion."),
+        registry=_text(
+            "What stands before conclave-SERVICE, with a slash at its end.",
+            pattern="^([A-Za-z0-9][A-Za-z0-9._:/-]*/)?$",
+        ),
+        tag=_text("Empty: the chart's appVersion.", pattern="^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"),
         digests={
             "type": "object", "default": {}, "additionalProperties": False,
             "properties": {one: {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"} for one in IMAGES},
@@ -96,12 +112,16 @@ PROPERTIES: Json = {
             "TLS; external: yours, by its endpoints.",
         },
         endpoints={
-            "type": "array", "items": {"type": "string", "pattern": "^https://[^,]+$"}, "default": [],
-            "description": "Of an external etcd, each https://HOST:PORT.",
+            "type": "array", "items": {"type": "string", "pattern": r"^https://[^,\s]+$"}, "default": [],
+            "description": "Of an external etcd, each https://HOST:2379; another port with policies of yours alone "
+            "(networkPolicies.enabled: false).",
         },
         users=_switch("A user and a role for each service, in etcd of mode internal; needs conclave-etcd-root-tls."),
-        image=_text("etcd's own release; never 3.5.0 to 3.5.2.", "registry.k8s.io/etcd:3.6.8-0", minLength=1),
-        storage=_text("Of each member's volume; empty: 2Gi."),
+        image=_text(
+            "etcd's own release; never 3.5.0 to 3.5.2.", "registry.k8s.io/etcd:3.6.8-0",
+            pattern="^[A-Za-z0-9][A-Za-z0-9._:/@-]*$",
+        ),
+        storage=_text("Of each member's volume; empty: 2Gi. For ever.", pattern=f"^$|{QUANTITY}"),
         storageClassName=_text("Empty: the cluster's default."),
     ),
     "certManager": _part(
@@ -122,12 +142,12 @@ PROPERTIES: Json = {
     "networkPolicies": _part("Who may talk to whom.", enabled=_switch("All is denied but what is needed.", on=True)),
     "podDisruptionBudgets": _part("Drains.", enabled=_switch("One of each service at a time.", on=True)),
     "definitions": _part("Custom resources.", install=_switch("Queues and others; kept when the chart goes.", on=True)),
-    "namespace": _part(
-        "The release's namespace.",
-        create=_switch("Make it, labelled for Pod Security; not together with --create-namespace."),
-    ),
     "openshift": _part("OpenShift.", enabled=_switch("User and group of pods are left to the namespace's range.")),
     "jobs": _part("Training jobs that grow and shrink.", enabled=_switch("The service and its TrainingJobs.")),
+    "rebalancer": _part(
+        "Pods that are moved to where they should stand.",
+        enabled=_switch("The service; it moves nobody before a goal is promoted (docs/rebalance.md)."),
+    ),
     "autoscaler": _part("How many replicas services have.", enabled=_switch("The service, ResilientAutoscalers.")),
     "learner": _part("Training while the mesh runs.", enabled=_switch("One learner of marl-dqn.")),
     "lending": _part("Offline pods.", enabled=_switch("Nodes lend what online pods request and do not use.")),
@@ -151,11 +171,16 @@ SCHEMA: Json = {
     "type": "object",
     "additionalProperties": False,
     "properties": {**PROPERTIES, "global": {"type": "object"}},
+    "required": list(PROPERTIES),
     "allOf": [
         {
             "if": _equals("etcd.mode", "external"),
             "then": {"properties": {"etcd": {"properties": {"endpoints": {"minItems": 1}}}}},
             "else": {"properties": {"etcd": {"properties": {"endpoints": {"maxItems": 0}}}}},
+        },
+        {  # the port that the component etcd-external opens
+            "if": _equals("networkPolicies.enabled", True),
+            "then": {"properties": {"etcd": {"properties": {"endpoints": {"items": {"pattern": ":2379$"}}}}}},
         },
         {"if": _equals("etcd.users", True), "then": _equals("etcd.mode", "internal")},
         {"if": _equals("sensors.host", True), "then": _equals("sensors.enabled", True)},

@@ -14,6 +14,7 @@ from collections.abc import Iterator, MutableMapping
 import click
 
 from services.cli import houses
+from shared.version import CONCLAVE_VERSION
 
 # gRPC's fork handlers would warn at each child we start; our children exec at once and never use the parent's channels.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -84,6 +85,6 @@ def _loaded(name: str, where: str) -> click.Command:
     commands=Commands(OPERATE | OTHERS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.version_option(package_name="conclave", prog_name="conclave", message="%(prog)s %(version)s")
+@click.version_option(CONCLAVE_VERSION, prog_name="conclave", message="%(prog)s %(version)s")
 def conclave() -> None:
     """A learned, highly available scheduler for Kubernetes: a mesh of agents, one coordinator, a binder."""

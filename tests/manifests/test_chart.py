@@ -30,6 +30,12 @@ BUILDS: Mapping[str, Json] = {
     "partition-agents+lending": {**PRESETS["partition-agents"], "lending": ON},
     "daemonset-agents+openshift": {**PRESETS["daemonset-agents"], "secrets": {"create": True}, "openshift": ON},
     "prod+autoscaler+jobs+learner+shard+openshift": {**EVERYTHING, "openshift": ON},
+    "prod+rebalancer+monitoring": {
+        **PRESETS["prod"],
+        "highAvailability": {"enabled": False},
+        "rebalancer": ON,
+        "monitoring": ON,
+    },
     "partition-agents+profiles": {
         **PRESETS["partition-agents"],
         **yaml.safe_load((ROOT / "k8s/components/profiles/profiles.yaml").read_text()),
@@ -39,11 +45,13 @@ BUILDS: Mapping[str, Json] = {
 
 
 def merged(defaults: Json, given: Mapping[str, Any]) -> Json:
-    """As Helm does it: maps are joined, all else is replaced."""
+    """As Helm does it: maps are joined, a null takes its key out, all else is replaced."""
     found = dict(defaults)
     for key, value in given.items():
         there = found.get(key)
         found[key] = merged(there, value) if isinstance(there, dict) and isinstance(value, dict) else value
+        if value is None:
+            del found[key]
     return found
 
 
@@ -88,8 +96,9 @@ def as_an_overlay(one: Json) -> Json:
 @needs_kubectl
 @pytest.mark.parametrize("build", BUILDS)
 def test_the_chart_comes_to_what_the_overlay_comes_to(build: str) -> None:
-    ours = [as_an_overlay(one) for one in objects({**BUILDS[build], "namespace": {"create": True}}).values()]
+    ours = [as_an_overlay(one) for one in objects(BUILDS[build]).values()]
     theirs = [as_an_overlay(json.loads(unhashed(json.dumps(one)))) for one in rendered(build)]
+    theirs = [one for one in theirs if one["kind"] != "Namespace"]  # Helm makes it or finds it there
 
     def named(documents: list[Json]) -> dict[str, Json]:
         return {f"{one['kind']} {one['metadata']['name']}": one for one in documents}
@@ -153,6 +162,19 @@ def test_good_values_are_let_through(preset: str) -> None:
         ({"settings": {"CONCLAVE_HOLD": 3}}, "settings/CONCLAVE_HOLD"),
         ({"profiles": [{"policy": "ee"}]}, "profiles/0"),
         ({"profiles": [{"schedulerName": "Web"}]}, "profiles/0/schedulerName"),
+        ({"profiles": [{"schedulerName": f"p{number}"} for number in range(33)]}, "profiles"),
+        ({"profiles": [{"schedulerName": "a", "filters": {"disabled": ["Nope"]}}]}, "profiles/0/filters/disabled/0"),
+        ({"profiles": [{"schedulerName": "a", "scores": {"X": 200000}}]}, "profiles/0/scores/X"),
+        ({"settings": {"CONCLAVE_JOBS_SCHEDULER_NAME": "gpu"}}, "settings"),
+        ({"settings": None}, ""),
+        ({"jobs": None}, ""),
+        ({"etcd": {"mode": None}}, "etcd"),
+        ({"image": {"tag": 'v1"\n        tty: "x'}}, "image/tag"),
+        ({"image": {"registry": 'r"/'}}, "image/registry"),
+        ({"etcd": {"image": 'e"'}}, "etcd/image"),
+        ({"etcd": {"storage": "two"}}, "etcd/storage"),
+        ({"resources": {"agent": {"limits": {"memory": "lots"}}}}, "resources/agent/limits/memory"),
+        ({"etcd": {"mode": "external", "endpoints": ["https://etcd:12379"]}}, "etcd/endpoints/0"),
     ],
 )
 def test_a_value_that_means_nothing_is_refused_by_its_name(given: Json, field: str) -> None:
@@ -192,7 +214,9 @@ def test_names_images_and_sizes_are_a_persons() -> None:
     (agent,) = found["Deployment", "conclave-agent"]["spec"]["template"]["spec"]["containers"]
     assert agent["resources"] == {"limits": {"memory": "1Gi"}}
     settings = found["ConfigMap", "conclave-settings"]["data"]
-    assert settings["CONCLAVE_COORDINATOR_SCHEDULER_NAME"] == settings["CONCLAVE_BINDER_SCHEDULER_NAME"] == "gpu"
+    named = {key.removeprefix("CONCLAVE_"): name for key, name in settings.items() if key.endswith("_SCHEDULER_NAME")}
+    services = ("COORDINATOR", "BINDER", "JOBS", "REBALANCER")
+    assert named == {f"{service}_SCHEDULER_NAME": "gpu" for service in services}
     assert (settings["CONCLAVE_LOG_LEVEL"], settings["CONCLAVE_HOLD"]) == ("warning", "1")
     assert ".elsewhere.svc" in settings["CONCLAVE_ETCD"]
     (claim,) = found["StatefulSet", "conclave-etcd"]["spec"]["volumeClaimTemplates"]
@@ -202,12 +226,27 @@ def test_names_images_and_sizes_are_a_persons() -> None:
 
 
 def test_a_change_of_settings_restarts_the_pods_that_read_them() -> None:
-    def sums(given: Json) -> set[str]:
-        return {
-            one["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
-            for (kind, _), one in objects(given).items()
+    def sums(given: Json) -> dict[str, str]:
+        pods = {
+            name: one["spec"]["template"]
+            for (kind, name), one in objects(given).items()
             if kind in ("Deployment", "DaemonSet", "StatefulSet")
         }
+        told = {name: one["metadata"].get("annotations", {}).get("checksum/settings", "") for name, one in pods.items()}
+        reads = {name for name, one in pods.items() if "conclave-settings" in json.dumps(one["spec"])}
+        assert {name for name, total in told.items() if total} == reads
+        assert pods.keys() - reads >= {"conclave-etcd"}, "a store is not restarted for a log level"
+        return {name: total for name, total in told.items() if total}
 
-    (one,), (other,) = sums({}), sums({"settings": {"CONCLAVE_LOG_LEVEL": "debug"}})
-    assert one != other
+    before, after = sums(EVERYTHING), sums({**EVERYTHING, "settings": {"CONCLAVE_LOG_LEVEL": "debug"}})
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_another_mode_of_etcd_does_not_start_on_the_data_of_the_one_before() -> None:
+    def folder(mode: str) -> str:
+        store = objects({"etcd": {"mode": mode}})["StatefulSet", "conclave-etcd"]
+        (etcd,) = store["spec"]["template"]["spec"]["containers"]
+        (found,) = [one for one in etcd["args"] if one.startswith("--data-dir=")]
+        return str(found)
+
+    assert folder("single") != folder("internal")

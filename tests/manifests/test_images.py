@@ -58,7 +58,8 @@ LOADS = {
     "learner": ["lab.serve.app", "uvloop", "shared.adapters.etcd.store", "torch.utils.tensorboard"],
 }
 """What a service loads beside the command line, late imports included."""
-OURS = {"twin": {"conclave", "conclave-twin"}, "cli": {"conclave", "conclave-twin", "conclave-lab"}}
+MESH = "conclave-scheduler"
+OURS = {"twin": {MESH, "conclave-twin"}, "cli": {MESH, "conclave-twin", "conclave-lab"}}
 OURS["learner"] = OURS["cli"]
 """Our own wheels in an image; the others have the mesh's alone."""
 TORCH = {"torch"}
@@ -97,7 +98,7 @@ def locked(image: str) -> dict[str, str]:
 
 
 def load(
-    modules: list[str], named: set[str], ours: frozenset[str] | set[str] = frozenset({"conclave"})
+    modules: list[str], named: set[str], ours: frozenset[str] | set[str] = frozenset({MESH})
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROBE, ",".join(sorted(named | ours)), "services.cli.__main__", *modules]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
@@ -106,14 +107,14 @@ def load(
 @pytest.mark.parametrize("image", LOADS)
 def test_a_service_needs_nothing_but_its_lock(image: str) -> None:
     named = set(locked(image)) | (TORCH if image == "learner" else set())
-    done = load(LOADS[image], named, OURS.get(image, {"conclave"}))
+    done = load(LOADS[image], named, OURS.get(image, {MESH}))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("service", re.findall(r'CMD \["conclave", "run", "(?!learner)(\w+)", "--help"\]', DOCKERFILE))
 def test_what_an_image_runs_by_itself_needs_nothing_but_its_lock(service: str) -> None:
     """The service's help, to which errors of its settings lead too."""
-    command = [sys.executable, "-c", HELP, ",".join(sorted({*locked(service), "conclave"})), f"services.{service}"]
+    command = [sys.executable, "-c", HELP, ",".join(sorted({*locked(service), MESH})), f"services.{service}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Usage: ")
@@ -133,7 +134,7 @@ def test_what_the_mesh_runs_has_neither_lab_nor_twin(module: str) -> None:
 def test_each_image_installs_its_own_houses_wheels() -> None:
     script = (ROOT / "images/install.sh").read_text()
     for image in IMAGES:
-        wanted = OURS.get(image, set() if image == "etcd" else {"conclave"})
+        wanted = OURS.get(image, set() if image == "etcd" else {MESH})
         chosen = script[script.index("    case $service") : script.index("    for wheel")]
         lines = f"service={image}\n{chosen}echo $ours"
         done = subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True)

@@ -24,7 +24,9 @@ from twin.custom.typed import Typed
 Json = dict[str, Any]
 Convert = Callable[[Any], Any]
 
-MISSING = "rules need cel-expr-python and protobuf, of which one is not installed: pip install 'conclave[twin]'"
+MISSING = (
+    "rules need cel-expr-python and protobuf, of which one is not installed: pip install 'conclave-scheduler[twin]'"
+)
 NOT_EVALUATED = "not evaluated by this server"
 _KUBERNETES_ONLY = frozenset(
     (

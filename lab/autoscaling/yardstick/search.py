@@ -67,7 +67,9 @@ def searched(
     try:
         import optuna
     except ImportError:
-        raise ConfigError("--suite: optuna is missing; install the extra: pip install 'conclave[learn]'") from None
+        raise ConfigError(
+            "--suite: optuna is missing; install the extra: pip install 'conclave-scheduler[learn]'"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=SEARCH_SEED, n_startup_trials=FIRST_BY_LOT)
     study = optuna.create_study(sampler=sampler, directions=["minimize", "minimize"])

@@ -115,7 +115,7 @@ def check_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"analyse: {' and '.join(missing)} missing; install the extra: pip install 'conclave[analysis]'"
+            f"analyse: {' and '.join(missing)} missing; install the extra: pip install 'conclave-scheduler[analysis]'"
         )
 
 

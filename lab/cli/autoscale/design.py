@@ -332,6 +332,6 @@ def _check_learner() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"design: {' and '.join(missing)} missing; install the extra: pip install 'conclave[learn,analysis]'"
-            " --extra-index-url https://download.pytorch.org/whl/cpu"
+            f"design: {' and '.join(missing)} missing; install the extra: pip install"
+            " 'conclave-scheduler[learn,analysis]' --extra-index-url https://download.pytorch.org/whl/cpu"
         )

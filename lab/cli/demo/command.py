@@ -192,4 +192,4 @@ def _report(figures: dict[str, Any], result: DemoResult, file: Path, json_file: 
 def _check_extra() -> None:
     """The picture needs what only the extra ``demo`` installs; say so before the run."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("demo: matplotlib missing; install the extra: pip install 'conclave[demo]'")
+        raise ConfigError("demo: matplotlib missing; install the extra: pip install 'conclave-scheduler[demo]'")

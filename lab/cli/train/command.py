@@ -136,7 +136,7 @@ def train(
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"train: {' and '.join(missing)} missing; install the extra: pip install 'conclave[learn]'"
+            f"train: {' and '.join(missing)} missing; install the extra: pip install 'conclave-scheduler[learn]'"
             " --extra-index-url https://download.pytorch.org/whl/cpu"
         )
     started_s = time.monotonic()

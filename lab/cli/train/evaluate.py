@@ -297,7 +297,7 @@ def _check_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"evaluate: {' and '.join(missing)} missing; install the extra: pip install 'conclave[evaluate]'"
+            f"evaluate: {' and '.join(missing)} missing; install the extra: pip install 'conclave-scheduler[evaluate]'"
         )
 
 

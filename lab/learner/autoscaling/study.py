@@ -38,7 +38,9 @@ def chosen_settings(
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
     except ImportError:
-        raise ConfigError("--trials: optuna is missing; install the extra: pip install 'conclave[learn]'") from None
+        raise ConfigError(
+            "--trials: optuna is missing; install the extra: pip install 'conclave-scheduler[learn]'"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         study_name=settings.policy,

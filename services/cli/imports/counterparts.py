@@ -35,7 +35,7 @@ OUT_OF_TREE = {
     "ElasticQuota": QUEUES,
     "LoadAwareScheduling": USAGE,
     "NodeNUMAResource": NUMA,
-    "Reservation": "nodes are kept for gangs that starve by themselves (docs/gangs.md)",
+    "Reservation": "a Reservation of ours, by conclave reserve (docs/reservations.md)",
 }
 
 GONE = {

@@ -198,7 +198,8 @@ def _tell_others(at: str, sets: Mapping[str, _Set], found: Imported) -> None:
         elif name in OUT_OF_TREE:
             found.differs(where, f"{name} is not Kubernetes' own: {OUT_OF_TREE[name]}")
         else:
-            found.differs(where, f"{name} is not known here and left out; bring it as a plug-in (docs/plugins.md)")
+            told = f"{name} is not known here and left out; bring it as a plug-in (docs/plugins.md)"
+            found.differs(where, f"{told}{_nearest(name)}")
     _tell_strangers(at, sets, found)
     every = sets["multiPoint"]
     for name, point in OURS.items():
@@ -221,11 +222,15 @@ def _tell_strangers(at: str, sets: Mapping[str, _Set], found: Imported) -> None:
     """Of names under ``disabled`` that are nothing here: misspelt, it would leave in place what was meant."""
     for point, plugins in sets.items():
         for name in sorted(plugins.disabled - IN_TREE - {EVERY}):
-            near = get_close_matches(name, sorted(IN_TREE), 1)
-            told = f"; did you mean {near[0]}?" if near and name not in {*GONE, *OUT_OF_TREE} else ""
+            told = _nearest(name) if name not in {*GONE, *OUT_OF_TREE} else ""
             found.same(
                 f"{at}.plugins.{point}.disabled", f"{name} is not known here: there is nothing to leave out{told}"
             )
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name, sorted(IN_TREE), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _arguments(at: str, value: Any, found: Imported) -> dict[str, Any]:

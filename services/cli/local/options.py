@@ -69,5 +69,5 @@ def wants_learner(policy: str, asked: bool | None) -> bool:
         raise ConfigError(f"--learner: {policy} is a heuristic; choose a learned --policy: {', '.join(LEARNED)}")
     check_installed(LEARNER, "--learner")
     if not has_torch:
-        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave-scheduler[learn]'")
     return True

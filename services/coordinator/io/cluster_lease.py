@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
@@ -88,7 +89,7 @@ class ClusterLease:
         self.scheduler_name = scheduler_name
         self._holder = holder
         self._leader = leader
-        self._duration_s = duration_s
+        self.duration_s = duration_s
         self._clock = clock
         self._tell = tell
         self._watched: WatchedLease | None = None
@@ -99,6 +100,16 @@ class ClusterLease:
         """The mesh that holds it, where it is not ours; "" where that is not known."""
         self.before = ""
         """The mesh that held it before it became ours."""
+
+    @property
+    def now(self) -> float:
+        """On its clock, in seconds."""
+        return self._clock()
+
+    @property
+    def seen(self) -> str:
+        """The version of another mesh's Lease as last read; "" where none is watched."""
+        return self._watched.held.version if self._watched is not None else ""
 
     @property
     def wait_s(self) -> float:
@@ -124,7 +135,7 @@ class ClusterLease:
         pause_s = 0.0
         while True:
             await asyncio.sleep(pause_s)
-            pause_s = self._duration_s / 3 if await self._step() else RETRY_S
+            pause_s = self.duration_s / 3 if await self._step() else RETRY_S
 
     async def leave(self, *, last: bool) -> None:
         """At an orderly end: another mesh need not wait long, our own successor does not wait at all.
@@ -139,7 +150,7 @@ class ClusterLease:
     async def _step(self) -> bool:
         """Look, and do what follows; whether the Lease is ours now."""
         try:
-            return await self._ask(self._duration_s)
+            return await self._ask(self.duration_s)
         except KubeRejected as error:
             if error.status == 403 or (error.status == 404 and not self.ours):
                 raise ConfigError(
@@ -175,12 +186,12 @@ class ClusterLease:
                 await self._patch(body)
                 self.rival, self.before = "", decision.before
                 log.info("cluster_lease_taken", lease=self._name, before=decision.before)
-            case Keep() if self.ours or duration_s != self._duration_s:
+            case Keep() if self.ours or duration_s != self.duration_s:
                 body = self._body(duration_s, decision.transitions, version=decision.version, holder=holder)
                 await self._patch(body)
             case Keep():
                 pass  # a predecessor of our own mesh: go on at once, ``keep`` renews it
-        self.ours = duration_s == self._duration_s
+        self.ours = duration_s == self.duration_s
         return True
 
     async def _patch(self, body: dict[str, object]) -> None:
@@ -226,14 +237,23 @@ class ClusterLeases:
     async def acquire(self) -> frozenset[str]:
         """Return the names that are ours once there are any.
 
-        Where one was taken over from a mesh that is gone, its other Leases end at most one duration later, and are
-        waited for: else each of them would cost a term of its own."""
+        Where one was taken over from a mesh that is gone, its other Leases are waited for: else each of them would cost
+        a term of its own. Not longer than our own duration, and not for a mesh that is seen to renew: it merely gave a
+        name up, and would keep the one it gave up from being served for as long as it lives.
+        """
+        left: dict[ClusterLease, str] = {}
+        until = math.inf
         while True:
             for lease in self._leases:
                 await self._look(lease)
             ours = [lease for lease in self._leases if lease.ours]
             heirs_of = {lease.before for lease in ours} - {""}
-            if ours and not any(lease.rival in heirs_of for lease in self._leases if not lease.ours):
+            waited_for = [lease for lease in self._leases if not lease.ours and lease.rival in heirs_of]
+            if waited_for and until == math.inf:
+                until = self._leases[0].now + self._leases[0].duration_s
+            alive = {lease.rival for lease in waited_for if left.setdefault(lease, lease.seen) != lease.seen}
+            gone = [lease for lease in waited_for if lease.rival not in alive]
+            if ours and (not gone or self._leases[0].now >= until):
                 self._stands_by("")
                 return frozenset(lease.scheduler_name for lease in ours)
             if not ours:
@@ -249,14 +269,19 @@ class ClusterLeases:
             lease.ours = False
 
     def keeping(self) -> list[Coroutine[Any, Any, None]]:
-        """The eternal task of each: renewing it, or waiting until the other mesh is gone."""
-        return [lease.keep() if lease.ours else self._await(lease) for lease in self._leases]
+        """Eternal tasks: renewing each that is ours, and one that waits for those of other meshes."""
+        others = [lease for lease in self._leases if not lease.ours]
+        kept = [lease.keep() for lease in self._leases if lease.ours]
+        return [*kept, self._await(others)] if others else kept
 
     @staticmethod
-    async def _await(lease: ClusterLease) -> None:
-        """``LeadershipLost`` once it is ours: a core knows whom it serves from the start of its term."""
-        await lease.acquire()
-        raise LeadershipLost(f"scheduler name {lease.scheduler_name} is free: the next term serves it too")
+    async def _await(others: Sequence[ClusterLease]) -> None:
+        """``LeadershipLost`` once some are ours: a core knows whom it serves from the start of its term.
+
+        One end for all that a mesh leaves behind: see ``acquire``."""
+        names = sorted(await ClusterLeases(others).acquire())
+        which, them = (f"name {names[0]} is", "it") if len(names) == 1 else (f"names {', '.join(names)} are", "them")
+        raise LeadershipLost(f"scheduler {which} free: the next term serves {them} too")
 
     async def leave(self, *, last: bool) -> None:
         """As of each."""

@@ -135,7 +135,8 @@ def open_hops(service: str, instance: str, *, endpoint: str, every: int) -> Hops
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
         raise ConfigError(
-            "otel_endpoint: OpenTelemetry is not installed; pip install 'conclave[otel]', or leave --otel-endpoint out"
+            "otel_endpoint: OpenTelemetry is not installed; pip install 'conclave-scheduler[otel]', "
+            "or leave --otel-endpoint out"
         ) from error
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_TIMEOUT_S)
     return Hops(Tracer(service, instance, exporter), every=every)

@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 from services.cli.app import conclave
@@ -79,6 +80,31 @@ def test_what_a_page_names_of_ours_is_there(name: str) -> None:
     fields = {word for _, _, here in rows(text) for word in re.findall(r"`(\w+)`", here)}
     known = code() + (ROOT / "docs/reference/settings.md").read_text() + (ROOT / "docs/policies/README.md").read_text()
     assert [one for one in sorted(fields) if one not in known and not read(one)] == []
+
+
+def unknown_flags(text: str) -> list[str]:
+    """Flags in the rows' last column, and what stands beside them, that no command of ours takes."""
+    taken = [option for command in conclave_commands() for option in command.params if isinstance(option, click.Option)]
+    choices = {flag: option.type for option in taken for flag in option.opts}
+    wrong = []
+    here = "\n".join(row[2] for row in rows(text))
+    for flag, value in re.findall(r"`(?:conclave [a-z -]+ )?(--[a-z-]+)(?: ([\w-]+))?`", here):
+        kind = choices.get(flag)
+        if kind is None or (value and isinstance(kind, click.Choice) and value not in kind.choices):
+            wrong.append(f"{flag} {value}".strip())
+    return wrong
+
+
+@cache
+def conclave_commands() -> list[click.Command]:
+    context = click.Context(conclave)
+    return [found for name in ("rebalance", "run", "drain") if (found := conclave.get_command(context, name))]
+
+
+def test_the_descheduler_s_flags_are_taken_with_what_stands_beside_them() -> None:
+    assert unknown_flags(PAGES["descheduler"].read_text()) == []
+    row = "| x | as it is | `--unprotect DaemonSetPods`, `--no-such-flag`, `--protect PodsWithPVC` |\n"
+    assert unknown_flags(row) == ["--unprotect DaemonSetPods", "--no-such-flag"]
 
 
 def test_a_key_that_nobody_reads_is_found() -> None:

@@ -52,7 +52,7 @@ def test_the_images_of_a_release_are_those_of_the_dockerfile() -> None:
     script = (ROOT / "images" / "install.sh").read_text()
     for image in making.IMAGES:
         named = re.search(rf"^    (?:\w+ \| )*{image}(?: \| \w+)*\) ours=(.*?) ;;$", script, re.MULTILINE)
-        ours = named[1].strip('"').replace("_", "-").split() if named else ["conclave"]
+        ours = named[1].strip('"').replace("_", "-").split() if named else ["conclave-scheduler"]
         assert own_wheels(image) == ours, image
 
 
@@ -152,11 +152,17 @@ def test_the_launcher_takes_what_is_there_and_says_what_is_missing(tmp_path: Pat
 
     missing = run()
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
-    assert f"pip install conclave=={CONCLAVE_VERSION}" in missing.stderr
+    assert f"pip install conclave-scheduler=={CONCLAVE_VERSION}" in missing.stderr
     for tool in ("pipx", "uvx"):
         stub(bin_ / tool, 'printf "%s|" "$0" "$@"')
         assert run().stdout.endswith("kubectl-conclave|why|a b|")
         assert f"/{tool}|" in run().stdout
+
+
+def clean_checkout(bin_: Path, commit: str = "", changed: str = "") -> None:
+    """A git that says which commit is checked out, and what of it has changed."""
+    here = commit or making.git("rev-parse", "HEAD")
+    stub(bin_ / "git", f'case $1 in rev-parse) echo {here} ;; *) printf "{changed}" ;; esac')
 
 
 def stub(path: Path, body: str) -> None:
@@ -169,16 +175,17 @@ def test_what_publishes_builds_both_platforms_and_signs_what_was_pushed(made: Pa
     tree, bin_, calls = tmp_path / "tree", tmp_path / "bin", tmp_path / "calls"
     (tree / ".venv" / "bin").mkdir(parents=True)
     (tree / "dist" / "conclave").mkdir(parents=True)
-    (tree / "dist" / "conclave" / "conclave-0.whl").touch()
+    (tree / "dist" / "conclave" / "conclave_scheduler-0.whl").touch()
     bin_.mkdir()
     note = f'echo "$(basename "$0") $*" >> {calls}'
-    for tool in ("make", "cosign", "twine"):
+    for tool in ("make", "cosign", "twine", "upload"):
         stub(bin_ / tool, note)
     stub(bin_ / "docker", f"{note}")
     stub(bin_ / "jq", 'for last; do :; done; echo "sha256:$(basename "$last" .metadata.json)"')
     stub(bin_ / "helm", f'{note}; echo "Pushed: r"; echo "Digest: sha256:chart"')
     stub(tree / ".venv" / "bin" / "pip", note)
-    environ = {"PATH": f"{bin_}:{os.environ['PATH']}"}
+    clean_checkout(bin_)
+    environ = {"PATH": f"{bin_}:{os.environ['PATH']}", "UPLOAD": "upload"}
     subprocess.run(["/bin/sh", str(made / "publish.sh")], cwd=tree, env=environ, check=True, capture_output=True)
     lines = calls.read_text().splitlines()
     for image in making.IMAGES:
@@ -202,15 +209,38 @@ def test_what_publishes_builds_both_platforms_and_signs_what_was_pushed(made: Pa
         f"conclave-{CONCLAVE_VERSION}.tgz", f"kubectl-conclave-{CONCLAVE_VERSION}.tar.gz", "conclave.krew.yaml",
         "files.intoto.json", "SHA256SUMS",
     }  # fmt: skip
-    assert lines[-1] == "twine upload dist/conclave/conclave-0.whl"
+    uploaded = {Path(one).name for one in lines[-2].split()[1:]}
+    assert lines[-2].startswith("upload ")
+    assert uploaded == blobs | {f"{name}.sigstore.json" for name in blobs}
+    assert lines[-1] == "twine upload dist/conclave/conclave_scheduler-0.whl"
 
 
 def test_a_failure_stops_what_publishes(made: Path, tmp_path: Path) -> None:
     stub(tmp_path / "make", "exit 3")
-    ended = subprocess.run(
-        ["/bin/sh", str(made / "publish.sh")], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, cwd=tmp_path, check=False
-    )
+    clean_checkout(tmp_path)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "UPLOAD": "upload"}
+    ended = subprocess.run(["/bin/sh", str(made / "publish.sh")], env=environ, cwd=tmp_path, check=False)
     assert ended.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("commit", "changed", "upload", "told"),
+    [
+        ("0" * 40, "", "upload", "check out "),
+        ("", " M services/x.py", "upload", "the tree has changes"),
+        ("", "", "", "UPLOAD: give the command"),
+    ],
+)
+def test_another_source_than_the_attestations_name_is_not_published(
+    made: Path, tmp_path: Path, commit: str, changed: str, upload: str, told: str
+) -> None:
+    stub(tmp_path / "make", "exit 3")
+    clean_checkout(tmp_path, commit, changed)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "UPLOAD": upload}
+    command = ["/bin/sh", str(made / "publish.sh")]
+    ended = subprocess.run(command, env=environ, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.startswith(f"publish.sh: {told}")
 
 
 def test_the_same_commit_gives_the_same_bytes(made: Path) -> None:
@@ -267,7 +297,11 @@ def test_extras_and_wheels_are_of_one_version() -> None:
     assert project["optional-dependencies"]["twin"] == [f"conclave-twin=={CONCLAVE_VERSION}"]
     lab, twin = (tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"] for name in ("lab", "twin"))
     assert {project["version"], lab["version"], twin["version"]} == {CONCLAVE_VERSION}
-    assert f"conclave-twin=={CONCLAVE_VERSION}" in lab["dependencies"]
+    mesh = f"{project['name']}=={CONCLAVE_VERSION}"
+    assert lab["dependencies"] == [mesh, f"conclave-twin=={CONCLAVE_VERSION}"]
+    assert twin["dependencies"] == [mesh]
+    assert set(re.findall(r"(?:--from|--spec|pip install) ([\w=.-]+)", LAUNCHER)) == {mesh}
+    assert project["name"] != "conclave", "on PyPI that is a stranger's package"
     assert project["requires-python"] == lab["requires-python"] == twin["requires-python"]
     assert "kubectl-conclave" in project["scripts"]
 

@@ -183,7 +183,7 @@ def test_an_extra_that_is_missing_is_named(run, monkeypatch):
     monkeypatch.setattr(analysing, "EXTRA", ("no_such_library",))
     told = run("analyse")
     assert told.code == main.EXIT_BAD_INPUT
-    assert "no_such_library missing; install the extra: pip install 'conclave[analysis]'" in told.err
+    assert "no_such_library missing; install the extra: pip install 'conclave-scheduler[analysis]'" in told.err
 
 
 GOOD, BAD = (12, 12, 23, 0, 0, 12), (12, 12, 0, 23, 23, 12)

@@ -89,7 +89,7 @@ def test_a_missing_extra_is_named_before_anything_runs(coin, monkeypatch, capsys
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else found(name))
     assert run(["evaluate", "--suite", "thesis"]) == 2
     assert capsys.readouterr().err == (
-        "conclave: evaluate: scipy missing; install the extra: pip install 'conclave[evaluate]'\n"
+        "conclave: evaluate: scipy missing; install the extra: pip install 'conclave-scheduler[evaluate]'\n"
     )
 
 

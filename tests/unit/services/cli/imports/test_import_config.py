@@ -86,6 +86,13 @@ def test_an_unknown_name_under_disabled_is_one_line(point: str, name: str, told:
     assert "scores" not in found.profiles[0]
 
 
+def test_an_unknown_name_under_enabled_is_told_what_it_may_have_been() -> None:
+    plugins = {"score": {"enabled": [{"name": "ImageLocalty"}]}}
+    found = import_config(yaml.safe_load(HEAD) | {"profiles": [{"plugins": plugins}]})
+    (line,) = [one for one in found.lines if "ImageLocalty" in one]
+    assert line.endswith("; did you mean ImageLocality?")
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     found = CliRunner().invoke(conclave, ["import-config", *arguments], standalone_mode=False)
     if found.exception is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from services.cli.listing.wanted import look_up, parse_path, rank
 from services.cli.operate.nodes import NODES
 from services.cli.server.options import KUBECTL
 from shared.errors import ConfigError
+from shared.version import CONCLAVE_VERSION
 from tests.admin_server import AdminServer
 
 MEMBERS = [
@@ -266,7 +266,7 @@ def test_an_empty_page_that_is_not_the_last_is_followed(asked: Asked) -> None:
 
 def test_the_version_is_told_on_top(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"conclave {version('conclave')}\n"
+    assert capsys.readouterr().out == f"conclave {CONCLAVE_VERSION}\n"
 
 
 def test_outputs_and_pods_of_a_namespace_are_completed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

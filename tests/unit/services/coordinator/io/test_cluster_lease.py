@@ -166,6 +166,52 @@ async def test_a_mesh_stands_by_while_another_holds_all_names_and_then_takes_all
     assert stood_by[-1] == ""
 
 
+async def test_a_name_that_a_live_mesh_gave_up_is_served_at_once(monkeypatch) -> None:
+    """Who renews another name is not gone, and is not waited for."""
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.05)
+    apis = [LeaseApi(), LeaseApi()]
+    async with asyncio.timeout(PATIENCE_S):
+        for api, name in zip(apis, ("a", "b"), strict=True):
+            await candidate(api, "mesh-b", name=name)[0].acquire()
+        kept = candidate(apis[1], "mesh-b", name="b")[0]
+        await kept.acquire()
+        keeping = asyncio.create_task(kept.keep())
+        mine = [candidate(api, "mesh-a", name=name, duration_s=3600)[0] for api, name in zip(apis, "ab", strict=True)]
+        assert await ClusterLeases(mine).acquire() == {"a"}
+        assert not keeping.done()
+        keeping.cancel()
+
+
+async def test_what_a_dead_mesh_left_for_longer_than_our_own_duration_is_not_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.05)
+    apis = [LeaseApi(), LeaseApi()]
+    async with asyncio.timeout(PATIENCE_S):
+        for api, name, duration_s in zip(apis, "ab", (1, 3600), strict=True):
+            await candidate(api, "mesh-b", name=name, duration_s=duration_s)[0].acquire()
+        mine = [candidate(api, "mesh-a", name=name)[0] for api, name in zip(apis, "ab", strict=True)]
+        assert await ClusterLeases(mine).acquire() == {"a"}
+
+
+async def test_a_leader_ends_once_for_all_names_of_a_mesh_that_died(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_lease, "RETRY_S", 0.05)
+    apis = [LeaseApi(), LeaseApi(), LeaseApi()]
+    async with asyncio.timeout(PATIENCE_S):
+        left = [candidate(api, "mesh-b", name=name)[0] for api, name in zip(apis[1:], "bc", strict=True)]
+        for lease in left:
+            await lease.acquire()
+        together = ClusterLeases(
+            [candidate(api, "mesh-a", name=name)[0] for api, name in zip(apis, "abc", strict=True)]
+        )
+        assert await together.acquire() == {"a"}
+        renewing, waiting = (asyncio.create_task(task) for task in together.keeping())
+        await asyncio.sleep(0)
+        assert await left[1].take(), "renewed once more than the other: it ends later"
+        with pytest.raises(LeadershipLost, match="scheduler names b, c are free"):
+            await waiting
+        renewing.cancel()
+    assert [api.holder for api in apis] == ["mesh-a"] * 3
+
+
 async def test_a_name_that_is_lost_while_others_are_asked_for_is_left_to_whom_took_it() -> None:
     first, second = LeaseApi(), LeaseApi()
     leases = [candidate(api, "mesh-a", name=name)[0] for api, name in ((first, "a"), (second, "b"))]
