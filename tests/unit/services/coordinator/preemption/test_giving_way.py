@@ -335,6 +335,21 @@ def test_a_new_leader_counts_whom_the_one_before_has_marked_or_evicted() -> None
     assert scene.evicted == ["uid-p0", "uid-p1"]
 
 
+@pytest.mark.parametrize(("ours", "asked"), [(True, ["uid-p0", "uid-p3"]), (False, ["uid-p0"])])
+def test_a_new_leader_asks_first_whom_the_one_before_marked_and_did_not_evict(ours: bool, asked: list[str]) -> None:
+    """Though it would choose another. Whom somebody else marked counts as leaving."""
+    scene = lent(*four()[:3], offline("p3", 2000, ran_s=500).priority(7))
+    scene.hold_plans = True
+    lend(scene, "n0", 4500)
+    scene.run()
+    scene.change_pod("uid-p3", preempted=True, offline=OfflineTerms(returns=True, gives_way=ours))
+    scene.hold_plans = False
+    scene.replace_leader(set())
+    scene.core.state.epoch = NOW
+    scene.run(until_s=100)
+    assert sorted(scene.evicted) == asked
+
+
 def test_a_new_leader_tells_of_those_that_the_one_before_asked_and_of_nobody_twice() -> None:
     """One leaves already, one while it leads; its own are told by their answers."""
     scene = lent(*four())
