@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -121,18 +121,28 @@ async def test_a_disruption_budget_is_kept_and_the_node_says_who_stays(scene: Sc
     assert bound(scene) >= 2
 
 
-async def test_as_many_leave_as_must_though_all_who_lead_are_killed(scene: Scene, mesh: tuple[str, int]) -> None:
-    """Once somebody has been asked to."""
+async def killed_amid_it(scene: Scene, mesh: int, once: Callable[[], bool]) -> None:
+    """All who lead are killed once it holds, while six of eight are to leave; the next ones go on."""
     node = await scene.node("a", slots=1)
     await lend(scene, node, 8)
     await deployment(scene, 8, grace_s=20)
     await scene.until(lambda: bound(scene) == 8)
-    await lend(scene, node, 2)
-    await scene.until(lambda: bound(scene) < 8)
-    killed = of_these(mesh[1])
+    killed = of_these(mesh)
     assert len(killed) == 4
+    await lend(scene, node, 2)
+    await scene.until(once)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     await scene.until(lambda: bound(scene) == 2)
     await scene.rounds_go_by()
     assert len(scene.stopped) == 6
+
+
+async def test_as_many_leave_as_must_though_all_who_lead_are_killed(scene: Scene, mesh: tuple[str, int]) -> None:
+    """Once somebody has been asked to."""
+    await killed_amid_it(scene, mesh[1], lambda: bound(scene) < 8)
+
+
+async def test_who_was_marked_leaves_though_his_binder_was_killed(scene: Scene, mesh: tuple[str, int]) -> None:
+    """Between the mark and the eviction: kube-controller-manager would take the mark back after two minutes."""
+    await killed_amid_it(scene, mesh[1], lambda: any(scene.condition(pod, "DisruptionTarget") for pod in scene.pods))

@@ -11,7 +11,8 @@ Katalyst or the mesh. What is read is the node's allocatable, and what pods ther
 does not name at all is not known, and nobody leaves for it.
 
 Levels, not edges: a node is judged by what the API server shows, and by whom this leader has asked. So a new leader
-goes on, and who is marked or terminating by the one before counts as leaving. Only nodes that changed are looked at.
+goes on: who terminates counts as leaving, and who bears the mark of the one before and stands yet is asked first. Only
+nodes that changed are looked at.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from shared.model.node import Node
 from shared.model.offline import EVICTION_LABEL
 from shared.model.pod import PREEMPTIBLE_ANNOTATION, Pod
 from shared.model.qos import is_lent
-from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose
+from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose, gives_way
 from shared.scheduling.preemption.loss import protected_s
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
@@ -120,6 +121,8 @@ class GivingWay:
         """Nodes where disruption budgets keep somebody."""
         self._told = set[str]()
         """Who leaves and was told so, though by this leader's asking or not."""
+        self._untold: dict[str, Pod] = {}
+        """Who is to be told so once this one leads."""
         self._notices = OfflineNotices(state)
         self._totals: tuple[int, Mapping[str, int]] = (-1, {})
 
@@ -135,14 +138,14 @@ class GivingWay:
         """A pod was seen bound, or changed there."""
         if pod.offline is not None and pod.uid not in self.asked:
             self.node_changed(pod.node_name)
-            if self._settings is not None:
-                self._tell_of_anothers(pod)
+            self._tell_of_anothers(pod)
 
     def pod_gone(self, uid: str, node: str) -> None:
         """The pod holds nothing any more."""
         self._forget(uid)
         self._refused.pop(uid, None)
         self._told.discard(uid)
+        self._untold.pop(uid, None)
         self._notices.gone(uid)
         if node in self.short:
             self.node_changed(node)
@@ -174,9 +177,8 @@ class GivingWay:
             return
         if self._settings is not state.settings:
             before, self._settings = self._settings, state.settings
-            for name in state.cache.table.row_of if before is None else ():
-                for pod in state.cluster.index.pods_on(name):
-                    self._tell_of_anothers(pod)
+            while self._untold:
+                self._tell_of_anothers(self._untold.pop(next(iter(self._untold))))
             if before is None or _of_offline(before) != _of_offline(state.settings):
                 self._begin()
         self._more = False
@@ -294,9 +296,10 @@ class GivingWay:
         return {resource: amount for resource, amount in left.items() if amount > 0}
 
     def _leaves(self, pod: Pod) -> bool:
-        """Whether it is on its way out: terminating, marked as a victim right before that, asked by this leader, or
-        to be asked once it is known in etcd where the pod goes that it leaves for."""
-        if pod.terminating or pod.preempted:
+        """Whether it is on its way out: terminating, marked as a victim by others right before that, asked by this
+        leader, or to be asked once it is known in etcd where the pod goes that it leaves for. Our own mark alone does
+        not tell: whoever set it may have died before he evicted."""
+        if pod.terminating or (pod.preempted and not gives_way(pod)):
             return True
         state, asked, nominated = self._state, self.asked.get(pod.uid), pod.uid in self._nominations.leaving
         if asked is None or nominated:
@@ -438,7 +441,11 @@ class GivingWay:
     def _tell_of_anothers(self, pod: Pod) -> None:
         """Whom the leader before asked, who heard of no answer and told nobody: it may have told some of them. The mark
         does not say that it leaves by that: it may have been deleted by its user before it was evicted."""
-        if pod.offline is not None and pod.offline.gives_way and pod.terminating:
+        if not (pod.terminating and gives_way(pod)):
+            return
+        if self._settings is None:
+            self._untold[pod.uid] = pod
+        else:
             self._tell(pod.uid, pod.namespace, pod.name, MARKED)
 
     def _tell(self, uid: str, namespace: str, name: str, note: str) -> None:

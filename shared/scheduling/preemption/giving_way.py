@@ -2,6 +2,7 @@
 
     short --members that gangs can spare--> --lone pods--> --gangs, broken whole--> enough is freed, or nobody is left
 
+Before all of them those that bear the mark: somebody was about to evict them for this, and may have done so.
 Of each kind the lowest priority first, then who loses the least work for what of the need it frees: seconds since it
 saved, and what beginning anew costs, times its share of the cluster. What turns out not to be needed stays, the most
 costly first. A gang that would fall below its minimum goes whole, on whatever nodes it stands. Nobody goes whose
@@ -63,6 +64,15 @@ class _Unit:
     loss: float
     group: str = ""
 
+    @property
+    def marked(self) -> bool:
+        return all(map(gives_way, self.pods))
+
+
+def gives_way(pod: Pod) -> bool:
+    """Whether the pod bears the mark of one that is to leave since less is lent."""
+    return pod.offline is not None and pod.offline.gives_way
+
 
 def choose(cluster: ClusterState, node: str, short: Mapping[str, int], moment: GivingWayState) -> VictimChoice:
     """Who is to leave the node, on which ``short`` of each resource is lent too little, those that leave already left
@@ -86,9 +96,9 @@ class _Search:
     def choice(self) -> VictimChoice:
         left, taken = dict(self._short), list[_Unit]()
         gone = dict[str, Pod]()
-        ranks: dict[tuple[int, int], list[_Unit]] = {}
+        ranks: dict[tuple[bool, int, int], list[_Unit]] = {}
         for unit in self._units():
-            ranks.setdefault((unit.kind, unit.priority), []).append(unit)
+            ranks.setdefault((not unit.marked, unit.kind, unit.priority), []).append(unit)
         for rank in sorted(ranks):
             for unit in self._in_turn(ranks[rank], left, gone):
                 if not self._may_go(unit, gone):
@@ -183,7 +193,7 @@ class _Search:
     def _put_back(self, taken: Sequence[_Unit], left: dict[str, int]) -> list[_Unit]:
         """Those without whom enough is freed too stay, the most costly first; ``left`` follows."""
         kept, held = dict.fromkeys(taken), Counter(pod.uid for unit in taken for pod in unit.pods)
-        for unit in sorted(taken, key=lambda one: (-one.kind, -one.priority, -one.loss, one.pods[0].uid)):
+        for unit in sorted(taken, key=lambda one: (one.marked, -one.kind, -one.priority, -one.loss, one.pods[0].uid)):
             back = dict.fromkeys(left, 0)
             for pod in unit.here:
                 if held[pod.uid] == 1:

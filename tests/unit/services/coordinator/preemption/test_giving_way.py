@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import ModuleType
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from services.coordinator.core.events import BinderChanged, PlanFailed
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
+from services.coordinator.preemption import giving_way
 from services.coordinator.preemption.giving_way import (
     AGAIN_S,
     LABELLED_OUT,
@@ -30,6 +32,7 @@ from shared.model.offline import EVICTION_LABEL, OfflineTerms
 from shared.model.terms.labels import LabelSelector
 from shared.model.units.pod_group import GroupSource, PodGroup
 from shared.model.units.queue import QUEUE_LABEL, Queue
+from shared.scheduling.preemption import giving_way as choice
 from shared.scheduling.queues.share import dominant_share
 from shared.scheduling.shards import Shards
 from shared.turns import Log
@@ -334,6 +337,37 @@ def test_a_new_leader_counts_whom_the_one_before_has_marked_or_evicted() -> None
     scene.core.state.epoch = NOW
     scene.run(until_s=5)
     assert scene.evicted == ["uid-p0", "uid-p1"]
+
+
+def asked_after_one_was_marked(*, ours: bool) -> list[str]:
+    """Who is evicted by a new leader; the one before marked another than it would choose, and died."""
+    scene = lent(*four()[:3], offline("p3", 2000, ran_s=500).priority(7))
+    scene.hold_plans = True
+    lend(scene, "n0", 4500)
+    scene.run()
+    scene.change_pod("uid-p3", preempted=True, offline=OfflineTerms(returns=True, gives_way=ours))
+    scene.hold_plans = False
+    scene.replace_leader(set())
+    scene.core.state.epoch = NOW
+    scene.run(until_s=100)
+    return sorted(scene.evicted)
+
+
+def test_a_new_leader_asks_first_whom_the_one_before_marked_and_did_not_evict() -> None:
+    assert asked_after_one_was_marked(ours=True) == ["uid-p0", "uid-p3"]
+
+
+def test_whom_somebody_else_marked_counts_as_leaving() -> None:
+    assert asked_after_one_was_marked(ours=False) == ["uid-p0"]
+
+
+@pytest.mark.parametrize(("blind", "asked"), [(giving_way, ["uid-p0"]), (choice, ["uid-p0", "uid-p1"])])
+def test_one_that_trusts_the_mark_evicts_too_few_and_one_that_does_not_prefer_it_others(
+    blind: ModuleType, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ablation."""
+    monkeypatch.setattr(blind, "gives_way", lambda _: False)
+    assert asked_after_one_was_marked(ours=True) == asked
 
 
 def test_a_new_leader_tells_of_those_that_the_one_before_asked_and_of_nobody_twice() -> None:
