@@ -175,7 +175,7 @@ class StandingRebalancer:
         close(there, drained)
         history = await remembered(self._api, self._settings.again_after_s)
         asked = self._settings.request(GoalName(rollout.candidate), listed(self._settings.namespaces), history)
-        homes = await asyncio.to_thread(movable_in, there, asked, self._wall())
+        homes = await asyncio.to_thread(movable_in, there, asked)
         found = self._scope(rollout, homes, paused)
         plan = await self._planned(there, found, history)
         self._begin(found, plan)

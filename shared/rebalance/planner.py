@@ -24,7 +24,7 @@ from shared.rebalance.history import MoveHistory
 from shared.rebalance.limits import AN_HOUR, Caps, CountedMoves
 from shared.rebalance.order import MoveOrdering, OrderedMoves
 from shared.rebalance.plan import GoalName, LeftOut, Move, MovePlan
-from shared.rebalance.protections import CoveringBudgets, Protections, protected
+from shared.rebalance.protections import CoveringBudgets, Protections, lasting, protected
 from shared.rebalance.residents import Resident, pending_again
 from shared.rebalance.search import SingleMoves, Wish
 from shared.rebalance.trial import ClusterTrial
@@ -81,10 +81,12 @@ class _Searched:
     notes: tuple[str, ...] = ()
 
 
-def movable_in(there: ClusterSituation, asked: PlanRequest, now: float) -> frozenset[str]:
-    """Namespaces with pods that the request's protections let move."""
-    stay = _protected(there, asked, there.residents, now)
-    return frozenset(one.pod.namespace for one in there.residents if one.uid not in stay)
+def movable_in(there: ClusterSituation, asked: PlanRequest) -> frozenset[str]:
+    """Namespaces with pods that the request's protections let move, now or later: moves do not change them."""
+    copies = Counter(one.workload for one in there.residents) + Counter(there.away)
+    return frozenset(
+        one.pod.namespace for one in there.residents if not lasting(one, copies[one.workload], asked.protections)
+    )
 
 
 def _protected(there: ClusterSituation, asked: PlanRequest, standing: Sequence[Resident], now: float) -> dict[str, str]:

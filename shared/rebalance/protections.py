@@ -98,6 +98,16 @@ def protected(
     return found
 
 
+def lasting(one: Resident, copies: int, rules: Protections) -> str:
+    """Why a pod does not move for as long as it stands, "": it may. What passes is left out, such as a budget that
+    allows none now or a move just made: who is in a canary must not change by what was done to it."""
+    if not one.pod.terminating and (reason := _never(one)):
+        return reason
+    if not one.forced and (reason := _default(one, copies, rules)):
+        return reason
+    return _foreign(one, rules)
+
+
 def _reason(
     one: Resident,
     copies: int,
@@ -119,6 +129,10 @@ def _reason(
     age_s = now - one.created_s
     if rules.min_age_s and one.created_s and age_s < rules.min_age_s:
         return f"minPodAge: it is {max(0.0, age_s):.0f} s old"
+    return _foreign(one, rules)
+
+
+def _foreign(one: Resident, rules: Protections) -> str:
     return "" if one.pod.scheduler_name in rules.scheduler_names else (
         f"schedulerName: {one.pod.scheduler_name or 'default-scheduler'} would place its replacement"
     )  # fmt: skip

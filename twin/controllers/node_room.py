@@ -28,6 +28,8 @@ class NodeRoomController(Controller[ObjectKey]):
     def __init__(self, registry: TwinRegistry) -> None:
         super().__init__(registry)
         self._rooms: dict[str, AdmissionRoom] = {}
+        self._on: dict[str, dict[str, Json]] = {}
+        """Pods that have not ended, by node and uid: a node that fails or is back looks at its own alone."""
         self._seen: dict[str, tuple[str, Json]] = {}
         """The node and spec of each pod that was looked at, by uid."""
         self._why: dict[str, OutOf] = {}
@@ -42,16 +44,21 @@ class NodeRoomController(Controller[ObjectKey]):
         elif resource == "pods" and (name := obj["spec"].get("nodeName")):
             uid = obj["metadata"]["uid"]
             if gone or (obj.get("status") or {}).get("phase") in FINISHED_PHASES:
+                self._on.get(name, {}).pop(uid, None)
                 self._ended(uid)
-            elif (room := self._rooms.get(name)) is not None:
+                return
+            self._on.setdefault(name, {})[uid] = obj
+            if (room := self._rooms.get(name)) is not None:
                 self._pod(uid, obj, name, room)
 
     def _node(self, name: str, node: Json, *, gone: bool) -> None:
         seen = node_seen(node)
         if gone or not seen.managed or seen.failed:
             self._rooms.pop(name, None)
-            for uid in [uid for uid, (on, _) in self._seen.items() if on == name]:
-                del self._seen[uid]
+            for uid in self._on.get(name, ()):
+                self._seen.pop(uid, None)
+            if gone and not self._on.get(name):
+                self._on.pop(name, None)
             return
         try:
             offers = {what: nanos(text) for what, text in ((node.get("status") or {}).get("allocatable") or {}).items()}
@@ -62,18 +69,19 @@ class NodeRoomController(Controller[ObjectKey]):
             room.offers = offers
             return
         self._rooms[name] = AdmissionRoom(offers)
-        there = [pod for pod in self.registry.list("pods") if pod["spec"].get("nodeName") == name]
-        for pod in sorted(there, key=lambda one: (one.get("status") or {}).get("phase") != "Running"):
-            self.concerns("pods", pod, gone=False)
+        there = list(self._on.get(name, {}).items())
+        for uid, pod in sorted(there, key=lambda one: (one[1].get("status") or {}).get("phase") != "Running"):
+            self._pod(uid, pod, name, self._rooms[name])
 
     def _pod(self, uid: str, pod: Json, name: str, room: AdmissionRoom) -> None:
         spec, known = pod["spec"], self._seen.get(uid)
         if known is not None and known[1] is spec:
             return
-        if known is None and pod["metadata"].get("deletionTimestamp"):
-            return  # it never begins
+        running = (pod.get("status") or {}).get("phase") == "Running"
+        if known is None and pod["metadata"].get("deletionTimestamp") and not running:
+            return  # it never begins; one that runs holds what it has until it ends
         self._seen[uid] = name, spec
-        if known is None and (pod.get("status") or {}).get("phase") == "Running":
+        if known is None and running:
             room.let_on(uid, pod_requests(spec))
         elif uid not in self._why and (lacks := room.lacks(uid, pod_requests(spec))) is not None:
             self._why[uid] = lacks

@@ -175,7 +175,8 @@ class DrainOut:
         left, asked = list[Going](), list[Going]()
         for one in self._draining.departures:
             if one.leaver.uid != leaver.uid and one.state in (LeaverState.LEAVING, LeaverState.DONE, LeaverState.ASKED):
-                waited = one.state is not LeaverState.DONE and not one.replacement[0]
+                # A room without a step has a pod that took it, not yet seen bound: its Reservation counts for it.
+                waited = one.state is not LeaverState.DONE and not one.replacement[0] and bool(one.step)
                 where = asked if one.state is LeaverState.ASKED else left
                 where.append(Going(one.leaver.uid, one.room_on if waited else "", self._room_of(one)))
         return (left, [*left, *asked]) if asked else (left,)

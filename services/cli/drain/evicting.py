@@ -15,7 +15,7 @@ from services.cli.explain.offline import opened_cluster
 from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.terminal.tables import count, printable
 from services.cli.terminal.until_signal import until_signal
-from shared.errors import ConfigError, KubeRejected
+from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.kube.objects import KubeNode
 from shared.kube.reservations import RESERVATIONS
 from shared.kube.resources import NODES
@@ -105,7 +105,10 @@ def _forbidden(found: NodeDepartures) -> str:
 
 async def _empty(api: KubeClient, node: str, wish: EvictionWish) -> bool:
     """Whether nobody is there by now but who stays by rule."""
-    found, _, _ = await _looked(api, node, wish)
+    try:
+        found, _, _ = await _looked(api, node, wish)
+    except KubeError:
+        return False  # not known: what was done is told all the same
     return not found.leavers and not found.forbidden
 
 

@@ -87,9 +87,11 @@ class ReservedSeats:
                 seated.append((unit, reserve))
         if len(seated) >= lacking:
             return [self._placement(unit, reserve) for unit, reserve in seated], spent
-        for unit, _ in seated:
+        for unit, _ in reversed(seated):
             state.cluster.leave_room(unit.pod.uid, offers=False)
             state.cluster.forget(unit.pod.uid)
+            if unit.pod.nominated_node:  # assuming it withdrew that; its victims leave for it still
+                state.cluster.nominate(unit.pod)
         return [], spent
 
     def _assumed(self, unit: Unit, template: Hashable | None) -> tuple[Pod | None, int]:

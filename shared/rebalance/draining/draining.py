@@ -371,6 +371,9 @@ class Draining:
         one.room_on = ""
         if one.state is LeaverState.LEAVING or one.over or (one.state is LeaverState.ASKED and self._may_leave(one)):
             return  # whoever comes is placed as any pod is
+        if self.stopped:  # no room is sought any more: one asked for and given back in one turn would stay
+            self._stay(one, f"{why}; stopped: {self.stopped}")
+            return
         if one.tries >= self.patience.tries:
             self._stay(one, f"its room is lost again and again: {why}")
             return
@@ -383,7 +386,8 @@ class Draining:
         """Whose room it is now: that of a pod of the same owner that has left, where this one has not."""
         if one.state is LeaverState.LEAVING or one.over:
             return one
-        for other in self._of.values():
+        # Those whose room is taken already have none to exchange: whoever still has one comes first.
+        for other in sorted(self._of.values(), key=lambda each: not each.step):
             if self._awaits(other) and other.leaver.owner == one.leaver.owner and other is not one:
                 one.step, other.step = other.step, one.step
                 one.room_on, other.room_on = other.room_on, one.room_on
@@ -463,13 +467,14 @@ class Draining:
                 self._named(one, event.name)
                 return None
         else:
-            one = next(
+            # A pod that took a room which is named already comes for one that has none left.
+            one = min(
                 (
                     each for each in self._of.values()
                     if self._awaits(each) and event.owner
                     and (each.leaver.namespace, each.leaver.controller) == (event.namespace, event.owner)
                 ),
-                None,
+                key=lambda each: bool(event.took and each.step), default=None,
             )  # fmt: skip
         if one is None:
             return None

@@ -11,7 +11,7 @@ from shared.kube.pods.standing_pods import SourcedPod
 from shared.rebalance.history import MoveHistory
 from shared.rebalance.limits import Caps
 from shared.rebalance.plan import GoalName
-from shared.rebalance.planner import PlanRequest, movable_in
+from shared.rebalance.planner import PlanRequest, movable_in, plan
 from shared.rebalance.protections import CoveringBudgets, Protections, protected
 from shared.rebalance.residents import resident_from_api
 from tests.builders import PodBuilder, make_node
@@ -37,10 +37,11 @@ def test_a_replacement_that_stands_nowhere_yet_or_has_said_nothing_counts_as_awa
     asked = PlanRequest(GoalName.EMPTY_NODES, caps=Caps(workload_part=0.25))
     nodes = [make_node(name).allocatable(cpu="8", memory="16Gi") for name in "ab"]
     pods = [owned("w-1", "a", "2"), owned("w-2", "a", "2"), owned("w-3", "b", "1")]
-    assert movable_in(world(nodes, pods), asked, NOW) == {"default"}
-    assert not movable_in(world(nodes, pods, waiting=[owned("w-4", "")]), asked, NOW)
+    assert plan(world(nodes, pods), asked, NOW).moves
+    assert not plan(world(nodes, pods, waiting=[owned("w-4", "")]), asked, NOW).moves
     pods[2].json["status"] = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
-    assert not movable_in(world(nodes, pods), asked, NOW)
+    assert not plan(world(nodes, pods), asked, NOW).moves
+    assert movable_in(world(nodes, pods), asked) == {"default"}, "who is in a canary does not change by a move"
 
 
 def test_pods_of_owners_that_may_make_no_replacement_stay_unless_somebody_lifts_that() -> None:
