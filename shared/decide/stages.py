@@ -8,6 +8,7 @@ R3 Windows count for one step of one candidate only (``WindowRow``); a new leade
 R4 Who is in the canary at p % is in it at any larger share (``canary``).
 R5 Without a good window in a row nobody takes a candidate beyond shadow, but an operator who forces it: on record.
 R6 Nor for all at once one that has decided for nobody yet, whatever it showed in shadow: there nobody bears its harm.
+   ``promote`` refuses both; ``try``, where an operator names the stage, does both and records them as forced.
 """
 
 from __future__ import annotations

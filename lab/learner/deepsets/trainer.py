@@ -29,6 +29,7 @@ from shared.policy.weights import shipped
 VERSION = 2
 EPSILON_AFTER_WARM_UP = 0.4
 """DL2's exploration (learning by doing begins where imitation ended); acting at random would forget it."""
+STOOD_IN = "placements for which the shipped reward stood in, training of all seeds included, from zero after --resume"
 LIMITS = [
     "trained on 2 to 16 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
     "trained with exact, current observations; late or noisy ones cost what the suite's lag and noise columns show",
@@ -62,7 +63,8 @@ def train_deep_sets(request: TrainRequest) -> None:
         return
     if own is not None and not math.isfinite(best.best_regret):
         raise ConfigError(
-            "--reward: it had a value for no placement of any validation, so nothing says what was learned; correct it"
+            "--reward: in no validation it had a value for half of the placements, so nothing says what was learned; "
+            "correct it"
         )
     sign, measured = (1, "validation regret to the oracle") if own is None else (-1, "validation mean of its reward")
     figures: dict[str, Any] = {
@@ -73,7 +75,7 @@ def train_deep_sets(request: TrainRequest) -> None:
         }
     }
     if own is not None and own.faults:
-        figures["placements for which the shipped reward stood in"] = own.faults.total()
+        figures[STOOD_IN] = own.faults.total()
     data = "none: scenarios drawn by lab.environments.placement_scenarios.training_scenario"
     weights = best.weights(
         version=VERSION,

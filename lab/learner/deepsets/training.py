@@ -273,14 +273,16 @@ def validation_regret(policy: DeepSetsPolicy) -> float:
 
 def validation_reward(policy: DeepSetsPolicy, own: OwnReward) -> float:
     """Mean of the user's own reward over the same scenarios, without placements for which the shipped one stood in;
-    minus infinity where it had no value for any."""
-    found = []
+    minus infinity where it had a value for fewer than half: one that fails just where a placement is bad would praise
+    weights that make most of them bad."""
+    found, judged, valued = [], 0, 0
     for scenario, seed, _ in _validation(policy.name):
         anew = own.anew()
         roll_out(scenario, seed, policy_decider(policy, np.random.default_rng(seed)), anew)
+        judged, valued = judged + anew.judged, valued + anew.valued
         if anew.valued:
             found.append(anew.total / anew.valued)
-    return float(np.mean(found)) if found else -math.inf
+    return float(np.mean(found)) if found and 2 * valued >= judged else -math.inf
 
 
 @cache

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from shared.decide.stages import Stage
+from shared.decide.stages import RolloutStep, Stage, left_out
 from shared.errors import ConfigError, Conflict
+from shared.policy.domain import PLACEMENT
 from shared.policy.numbering import numbered
 from shared.policy.registry import MixtureInvalid, bytes_of, goal_of, is_mixture, load_policy, ref_of, reference
 from shared.policy.rollout import rollout
@@ -71,7 +72,7 @@ async def activate(
     ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
     ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``. ``lacking``: of the candidate
     that there is, as in ``promote``; who takes it further without is recorded as having forced it, and so is who lets a
-    policy decide at once.
+    policy decide at once, or skips the candidate's canary (R6).
     Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
     has written the mesh's own policy. Unknown: ``StoreUnknown``.
     """
@@ -97,7 +98,8 @@ async def activate(
         told = reason or f"{ref.title} {'activated' if stage is Stage.ACTIVE else f'taken to {stage}'} by hand"
         further = step is None and (stage is Stage.CANARY and share > before.percent)
         unproven = stage is Stage.ACTIVE or further
-        forced = unproven and (step is not None or bool(lacking))
+        skips = left_out(before.stage, before.percent, RolloutStep(stage, share), PLACEMENT.shares, title=ref.title)
+        forced = unproven and (step is not None or bool(lacking or skips))
         moved = to_stage(step.after if step else before, stage, share, reason=told, by=by, forced=forced)
         after = msgspec.structs.replace(
             moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal,

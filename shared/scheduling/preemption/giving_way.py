@@ -2,7 +2,8 @@
 
     short --members that gangs can spare--> --lone pods--> --gangs, broken whole--> enough is freed, or nobody is left
 
-Before all of them those that bear the mark: somebody was about to evict them for this, and may have done so.
+Before all of them those that bear the mark: somebody was about to evict them for this, and may have done so. A gang
+of which too few would stay without its marked members was about to break, and goes on breaking.
 Of each kind the lowest priority first, then who loses the least work for what of the need it frees: seconds since it
 saved, and what beginning anew costs, times its share of the cluster. What turns out not to be needed stays, the most
 costly first. A gang that would fall below its minimum goes whole, on whatever nodes it stands. Nobody goes whose
@@ -55,18 +56,16 @@ class VictimChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unit:
-    """What goes together. ``here``: those of it that stand on the node and hold something that is short there."""
+    """What goes together. ``here``: those of it that stand on the node and hold something that is short there.
+    ``marked``: somebody has begun to evict it."""
 
     pods: tuple[Pod, ...]
     here: tuple[Pod, ...]
     kind: int
     priority: int
     loss: float
+    marked: bool
     group: str = ""
-
-    @property
-    def marked(self) -> bool:
-        return all(map(gives_way, self.pods))
 
 
 def gives_way(pod: Pod) -> bool:
@@ -138,11 +137,21 @@ class _Search:
                 gangs[pod.group] = None
             if not gang or self._spare[pod.group] > 0:
                 kind = SPARED if gang else LONE
-                yield _Unit((pod,), (pod,), kind, pod.priority, self._loss((pod,)), pod.group if gang else "")
+                group = pod.group if gang else ""
+                yield _Unit((pod,), (pod,), kind, pod.priority, self._loss((pod,)), gives_way(pod), group)
         for key in gangs:
             pods = tuple(self._standing(key))
             here = tuple(pod for pod in self._here if pod.group == key)
-            yield _Unit(pods, here, BROKEN, max(pod.priority for pod in pods), self._loss(pods), key)
+            yield _Unit(
+                pods, here, BROKEN, max(pod.priority for pod in pods), self._loss(pods), self._breaks(key, pods), key
+            )
+
+    def _breaks(self, key: str, standing: Sequence[Pod]) -> bool:
+        """Whether somebody has begun to break the gang: without its marked members, of which some may leave already,
+        too few would stay. A mark alone does not say it: it may be that of a member which the gang could spare."""
+        found = (self._cluster.index.get(uid) for uid in self._cluster.members.get(key, ()))
+        keeps = sum(not gives_way(pod) for pod in standing)
+        return keeps < self._moment.keeps(key) and any(pod is not None and gives_way(pod) for pod in found)
 
     def _loss(self, pods: Iterable[Pod]) -> float:
         moment = self._moment

@@ -111,16 +111,22 @@ def test_training_goes_by_it_and_survives_a_reward_that_always_fails(monkeypatch
     assert bad.faults.total() > 100
 
 
-@pytest.mark.parametrize(("fails_at", "told"), [(range(0), 7.0), (range(1), 7.0), (range(2), -math.inf)])
-def test_a_validation_is_the_mean_of_what_the_own_reward_had_a_value_for(monkeypatch, fails_at, told) -> None:
-    """The shipped one that stood in is of another measure: what it says tells nothing of the user's own."""
-    tried = iter(range(2))
+@pytest.mark.parametrize(
+    ("placements", "fails_at", "told"),
+    [(2, range(0), 7.0), (2, range(1), 7.0), (2, range(2), -math.inf), (5, range(2), 7.0), (5, range(3), -math.inf)],
+)
+def test_a_validation_is_the_mean_of_what_the_own_reward_had_a_value_for(
+    monkeypatch, placements, fails_at, told
+) -> None:
+    """The shipped one that stood in is of another measure: what it says tells nothing of the user's own. Nor does a
+    mean over the fewer half: the others may be those that were bad."""
+    tried = iter(range(placements))
 
     def judge(features) -> float:
         return raises(features) if next(tried) in fails_at else 7.0
 
     def played(scenario, seed, decider, reward) -> None:
-        for _ in range(2):
+        for _ in range(placements):
             reward(PLACEMENT)
 
     monkeypatch.setattr(training, "_validation", lambda name: ((None, 500, 1.0),))

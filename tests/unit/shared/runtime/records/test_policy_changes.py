@@ -50,3 +50,23 @@ async def test_the_record_says_how_far_a_policy_was_taken(stage: Stage, told: st
     store = MemoryStore(MemoryEtcd())
     pointer = await activate(store, KEYS, "lb", stage=stage, percent=None, by="ann", new_mesh=True)
     assert (pointer.reason.partition(" ")[2], pointer.active.name == "lb") == (told, stage is Stage.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("stage", "percent", "forced"),
+    [(Stage.CANARY, 1, False), (Stage.CANARY, 50, False), (Stage.CANARY, None, True), (Stage.ACTIVE, None, True)],
+)
+async def test_good_windows_in_shadow_do_not_hide_that_the_canary_was_skipped(
+    stage: Stage, percent: int | None, forced: bool
+) -> None:
+    store, name = MemoryStore(MemoryEtcd()), "least-allocated"
+    await activate(store, KEYS, name, stage=Stage.SHADOW, percent=None, by="ann", new_mesh=True)
+    pointer = await activate(store, KEYS, name, stage=stage, percent=percent, by="ann", lacking="")
+    assert pointer.forced is forced
+
+
+async def test_whom_the_canary_has_proved_is_activated_without_force() -> None:
+    store, name = MemoryStore(MemoryEtcd()), "least-allocated"
+    await activate(store, KEYS, name, stage=Stage.CANARY, percent=10, by="ann", new_mesh=True)
+    pointer = await activate(store, KEYS, name, stage=Stage.ACTIVE, percent=None, by="ann", lacking="")
+    assert pointer.forced is False

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.model.cluster_objects import DisruptionBudget
+from shared.model.offline import OfflineTerms
 from shared.model.pod import Pod
 from shared.model.terms.labels import LabelSelector
 from shared.scheduling.preemption.giving_way import BUDGET, GivingWayState, VictimChoice, choose
@@ -51,6 +52,13 @@ class Cluster:
 
     def put(self, pod: PodBuilder, node: str, group: str = "") -> None:
         self.state.observe(replace(pod.on(node).pod(), group=group))
+
+    def mark(self, name: str) -> None:
+        """As a leader's binder does right before it evicts for this."""
+        pod = self.state.index.get(f"uid-{name}")
+        assert pod is not None
+        terms = OfflineTerms(returns=True, gives_way=True)
+        self.state.observe(replace(pod, preempted=True, offline=terms, node_name="n0"))
 
     def choose(
         self,
@@ -145,6 +153,32 @@ def test_of_a_gang_members_that_leave_already_are_not_spared_twice() -> None:
     cluster, keeps = gang(minimum=2)
     choice = cluster.choose(1, keeps=keeps, leaving=lambda pod: pod.name == "g2")
     assert names(choice) == ["lone"]
+
+
+@pytest.mark.parametrize(
+    ("marked", "left", "victims"),
+    [
+        (["g0", "g1"], "g0", ["g1", "g2"]),
+        (["g0"], "g0", ["g1", "g2"]),
+        (["g1"], "", ["g0", "g1", "g2"]),
+        ([], "g0", ["lone"]),  # its user deleted it
+    ],
+)
+def test_a_gang_that_somebody_began_to_break_goes_on_breaking_in_place_of_a_lone_pod(
+    marked: list[str], left: str, victims: list[str]
+) -> None:
+    cluster, keeps = gang(minimum=3)
+    for name in marked:
+        cluster.mark(name)
+    assert names(cluster.choose(1000, keeps=keeps, leaving=lambda pod: pod.name == left)) == victims
+
+
+@pytest.mark.parametrize("left", ["", "g3"])
+def test_a_marked_member_that_its_gang_can_spare_breaks_no_gang(left: str) -> None:
+    cluster, keeps = gang(minimum=3, members=4)
+    cluster.mark("g3")
+    choice = cluster.choose(1000, keeps=keeps, leaving=lambda pod: pod.name == left)
+    assert names(choice) == (["lone"] if left else ["g3"])
 
 
 def test_a_group_without_a_minimum_gives_way_pod_by_pod() -> None:
