@@ -48,7 +48,7 @@ class TwinGoals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     errors: Annotated[float, Meta(gt=0, le=10)] = 0.9
     """At most: a step's error over that of "nothing changes"."""
     measured: Annotated[float, Meta(ge=0, le=1)] = 0.9
-    """At least: share of moments at which arrivals and answers of a service were read, of the least read one."""
+    """At least: share of moments at which arrivals, answers and cpu of a service were read, of the least read one."""
 
 
 class TwinJudgement(Struct, frozen=True, kw_only=True):
@@ -118,9 +118,15 @@ def judge(
 
 
 def measured(series: RecordedSeries) -> dict[str, float]:
-    """By service: share of moments at which the readings were there without which no policy of ours decides."""
-    columns = [MEASURES.index(name) for name in sorted(RATES)]
-    read = np.concatenate([np.isfinite(one.measures[SETTLED:][..., columns]).all(axis=-1) for one in series.episodes])
+    """By service: share of moments at which the readings were there without which no policy of ours decides. Of whom no
+    replica is there, nobody can read cpu."""
+    rates, cpu = [MEASURES.index(name) for name in sorted(RATES)], MEASURES.index("cpu_cores")
+    parts = []
+    for one in series.episodes:
+        there = np.isfinite(one.measures[SETTLED:])
+        nobody = one.counts[SETTLED:, :, code.REPLICAS] == 0
+        parts.append(there[..., rates].all(axis=-1) & (there[..., cpu] | nobody))
+    read = np.concatenate(parts)
     shares = read.mean(axis=0) if len(read) else np.zeros(len(series.services))
     return dict(zip(series.services, shares.tolist(), strict=True))
 

@@ -91,13 +91,13 @@ def analyse(
     taught_seeds: Sequence[int] = TAUGHT_SEEDS,
     judgement: TwinJudgement | None = None,
     goals: TwinGoals = TwinGoals(),  # noqa: B008 - frozen
-    measured: Check | None = None,
+    sources: Check | None = None,
     command: str = "",
     progress: Progress = silent,
 ) -> Analysis:
     """Play, analyse, recommend. In a learned twin what was found of that (``judgement``) is among the reasons, and
-    without it there is no go; ``measured``: whether the readings that the policy needs are there, where somebody can
-    say. ``ConfigError``: the policy has no roles, or seeds are used twice."""
+    without it there is no go; ``sources``: whether the object names where the readings come from, where there
+    is one. ``ConfigError``: the policy has no roles, or seeds are used twice."""
     if not policy.eyes.organisation.roles:
         raise ConfigError(
             "binding: the policy has no roles, and the analysis compares with roles; bind them hard or soft"
@@ -131,8 +131,8 @@ def analyse(
     checks = found.checks(thresholds)
     if setup.twin is not None:
         checks += judgement.checks(goals) if judgement is not None else not_judged()
-    if measured is not None:
-        checks.append(measured)
+    if sources is not None:
+        checks.append(sources)
     progress(total, total, "done")
     return Analysis(
         policy=policy.weights.title, weights=policy.weights.sha256, topology=setup.topology.name,

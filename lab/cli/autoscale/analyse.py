@@ -55,7 +55,7 @@ def analysis_options(command: F) -> F:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisPlan:
     """What is analysed, checked before anything is played. ``topology``, ``trace``: texts, "": the twin's own.
-    ``twin``: a learned one that is played in, and what was found of it; ``measured``: of its readings."""
+    ``twin``: a learned one that is played in, and what was found of it; ``sources``: of the readings."""
 
     seeds: tuple[int, ...]
     scenario: str
@@ -66,7 +66,7 @@ class AnalysisPlan:
     trace: str = ""
     twin: LearnedTwin | None = None
     judgement: TwinJudgement | None = None
-    measured: Check | None = None
+    sources: Check | None = None
     command: str = field(default_factory=lambda: shlex.join(["conclave", *sys.argv[1:]]))
 
 
@@ -164,7 +164,7 @@ def analysed(plan: AnalysisPlan, weights: Path | None, *, quiet: bool) -> Analys
     with RunProgress(quiet=quiet) as progress:
         return run(
             KarmaPolicy(weights=learned.get(POLICY)), setup, seeds=plan.seeds, thresholds=plan.thresholds,
-            judgement=plan.judgement, goals=plan.goals, measured=plan.measured, command=plan.command, progress=progress,
+            judgement=plan.judgement, goals=plan.goals, sources=plan.sources, command=plan.command, progress=progress,
         )  # fmt: skip
 
 

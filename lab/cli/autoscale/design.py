@@ -39,6 +39,7 @@ from lab.cli.autoscale.loop import (
     ChildEnded,
     FittedTwin,
     SeriesRecording,
+    check_gone_on,
     check_recording,
     holds_series,
     record,
@@ -136,7 +137,8 @@ def design(
                 plan = with_files(plan, topology=fitted.topology, trace=(fitted.folder / LOAD).read_text())
                 plan = in_twin(plan, fitted.folder, fitted.judgement, scenario, intensity)
             else:
-                plan = replace(with_files(plan, topology=fitted[0], trace=fitted[1]), measured=_sources(scaler))
+                plan = with_files(plan, topology=fitted[0], trace=fitted[1])
+            plan = replace(plan, sources=_sources(scaler))
             flags = ["--seeds", train_seeds, "--steps", str(rounds), "--workers", str(workers)]
             inputs: dict[str, Any] = {"seeds": train_seeds, "rounds": rounds}
             if organisation is not None:
@@ -180,21 +182,28 @@ def _twin(
             write_whole("--out", folder / file, data)
         return list(files)
 
-    def recorded(folder: Path) -> list[str]:
+    def record_them(folder: Path) -> list[str]:
         names = keep(folder)
         if recording is not None:
             record(recording, folder / SERIES)
         return [*names, SERIES]
 
+    hours = stages.recorded("capture") and (kept / SERIES).exists()
     if recording is not None:
-        stages.run("capture", {**parts, "recording": recording.told()}, recorded, keep=True)
+        check_gone_on(kept / SERIES, [one.name for one in scaler.targets], recording.step_s)
+        stages.run("capture", {**parts, "recording": recording.told()}, record_them, keep=True, recorded=True)
         data = read_series("--series", kept / SERIES)
     else:
         file = series if series is not None else kept / SERIES
         data = read_series("--series", file) if series is not None or file.exists() else b""
+        if hours and series is not None and data != (kept / SERIES).read_bytes():
+            raise ConfigError(
+                f"--series: {kept / SERIES} was recorded and would be replaced; move it away, or give another --out"
+            )
     if data and holds_series(data):
         if recording is None:
-            stages.run("capture", {**parts, SERIES: hashlib.sha256(data).hexdigest()}, lambda where: keep(where, data))
+            inputs = {**parts, SERIES: hashlib.sha256(data).hexdigest()}
+            stages.run("capture", inputs, lambda where: keep(where, data), keep=True, recorded=hours)
         return twin_of(stages, captured(scaler), data, graph, epochs=epochs, child=run_child)
     load = _given("--series", series, kept / SERIES)
     if not graph:
@@ -207,7 +216,8 @@ def _twin(
         write_whole("--out", folder / TWIN, twin.encode())
         return [TWIN]
 
-    stages.run("capture", {**parts, **({SERIES: load} if load else {})}, lambda where: keep(where, load.encode()))
+    inputs = {**parts, **({SERIES: load} if load else {})}
+    stages.run("capture", inputs, lambda where: keep(where, load.encode()), keep=True, recorded=hours)
     stages.run("fit", {}, fit)
     return twin, load
 
@@ -235,14 +245,14 @@ def _trained(stages: Stages, flags: list[str], inputs: dict[str, Any], where: li
 
 
 def _sources(scaler: Any) -> Check:
-    """Whether the object says where the readings come from without which the policy does not decide. Of recorded
-    series what was really read is judged in its place."""
+    """Whether the object says now where the readings come from without which the policy does not decide; what was read
+    while series were recorded says nothing of that, and is judged beside it."""
     from lab.autoscaling.checks import at_least
     from shared.autoscaling.observation import LOAD
 
     known = [{signal.value for signal in one.sources} for one in scaler.targets]
     share = sum(len(LOAD & names) for names in known) / max(len(known) * len(LOAD), 1)
-    return at_least("measured", 1.0, share, "of arrivals, answers and cpu of each service, those that have a source")
+    return at_least("sources", 1.0, share, "of arrivals, answers and cpu of each service, those that have a source")
 
 
 def _roles(organisation: Path | None, scaler: Any) -> dict[str, Any] | None:
@@ -286,8 +296,8 @@ def _analysed(stages: Stages, plan: AnalysisPlan, weights: Path, *, quiet: bool)
         "seeds": list(plan.seeds), "scenario": plan.scenario, "intensity": plan.intensity,
         "thresholds": msgspec.to_builtins(plan.thresholds), "goals": msgspec.to_builtins(plan.goals),
     }  # fmt: skip
-    if plan.measured is not None:
-        asked["measured"] = plan.measured.found
+    if plan.sources is not None:
+        asked["sources"] = plan.sources.found
     folder = stages.run("analyse", asked, run)
     return msgspec.json.decode((folder / JSON).read_bytes(), type=Analysis)
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,7 +90,7 @@ def record(recording: SeriesRecording, out: Path) -> None:
     from lab.cli.twin.command import record_services
     from lab.worlds.learned.series import LIVE
 
-    left_s = recording.duration_s - _recorded_s(out, recording.step_s)
+    left_s = recording.duration_s - _so_far(out).seconds(recording.step_s)
     record_services(
         SeriesSettings(
             kubeconfig=recording.kubeconfig, context=recording.context or None, services=recording.services,
@@ -96,19 +98,63 @@ def record(recording: SeriesRecording, out: Path) -> None:
             duration_s=max(left_s, recording.step_s), step_s=recording.step_s, scenario=LIVE,
         ), out, quiet=recording.quiet,
     )  # fmt: skip
-    if (found_s := _recorded_s(out, recording.step_s)) < ENOUGH * recording.duration_s:
+    if (found_s := _so_far(out).seconds(recording.step_s)) < ENOUGH * recording.duration_s:
         raise ChildEnded(
             EXIT_INTERRUPTED, f"{found_s:.0f} of {recording.duration_s:.0f} s are recorded; the same command goes on"
         )
 
 
-def _recorded_s(out: Path, step_s: float) -> float:
-    """Seconds that a file of series covers, gaps not counted."""
+@dataclass(frozen=True, slots=True)
+class _SoFar:
+    """What a file of series holds. ``step_s``: the median of the times between two moments; None: no two follow."""
+
+    services: frozenset[str] = frozenset()
+    moments: int = 0
+    step_s: float | None = None
+
+    def seconds(self, step_s: float) -> float:
+        """How much time it covers, gaps not counted; by ``step_s`` where it does not tell its own."""
+        return self.moments * (self.step_s or step_s)
+
+
+def check_gone_on(out: Path, services: Iterable[str], step_s: float) -> None:
+    """``ConfigError``: what is in ``out`` is of other services or at another step, so that no twin could be learned of
+    it and of what would be recorded behind it."""
+    from lab.worlds.learned.series import UNEVEN
+
+    remedy = "move it away, or give another folder"
+    if out.exists() and out.stat().st_size and not _begins_plainly(out):
+        raise ConfigError(f"--out: {out} holds no series that a recording can go on with; {remedy}")
+    found = _so_far(out)
+    other = found.step_s is not None and abs(found.step_s - step_s) > UNEVEN * min(found.step_s, step_s)
+    if found.moments and (other or found.services != frozenset(services)):
+        every = f" every {found.step_s:.3g} s" if found.step_s is not None else ""
+        raise ConfigError(
+            f"--out: {out} holds {found.seconds(step_s) / 3600:.1f} h of services {', '.join(sorted(found.services))}"
+            f"{every}; asked for are {', '.join(sorted(services))} every {step_s:g} s: {remedy}"
+        )
+
+
+def _begins_plainly(out: Path) -> bool:
+    with out.open("rb") as file:
+        return file.read(len(HEAD)) == HEAD
+
+
+def _so_far(out: Path) -> _SoFar:
+    """What a file of series holds by now; a line that was cut short is none."""
     if not out.exists() or not out.stat().st_size:
-        return 0.0
-    with out.open(newline="") as file:
-        moments = {(row["episode"], row["time_s"]) for row in csv.DictReader(file)}
-    return len(moments) * step_s
+        return _SoFar()
+    services, times = set[str](), dict[str, set[float]]()
+    try:
+        with out.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if None not in row.values():
+                    services.add(row["service"])
+                    times.setdefault(row["episode"], set()).add(float(row["time_s"]))
+    except ValueError as error:
+        raise ConfigError(f"--out: {out}: {error}; take that line out, or move the file away") from None
+    gaps = [after - before for one in times.values() for before, after in pairwise(sorted(one))]
+    return _SoFar(frozenset(services), sum(map(len, times.values())), median(gaps) if gaps else None)
 
 
 @dataclass(frozen=True, slots=True)

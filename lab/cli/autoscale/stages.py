@@ -26,10 +26,11 @@ LIST = "stages.json"
 
 
 class Done(msgspec.Struct, forbid_unknown_fields=True):
-    """One stage. ``files`` empty: begun and not ended."""
+    """One stage. ``files`` empty: begun and not ended; ``recorded``: what is in it cannot be made or given again."""
 
     inputs: str
     files: dict[str, str] = {}
+    recorded: bool = False
 
 
 class StagesFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,11 +49,23 @@ class Stages:
         self._before: list[str] = []
         """Digests of the files of all stages so far."""
 
+    def recorded(self, name: str) -> bool:
+        """Whether what a stage has was recorded, as far as it got."""
+        known = self._listed.stages.get(name)
+        return known is not None and known.recorded
+
     def run(
-        self, name: str, inputs: Mapping[str, Any], work: Callable[[Path], Sequence[str]], *, keep: bool = False
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        work: Callable[[Path], Sequence[str]],
+        *,
+        keep: bool = False,
+        recorded: bool = False,
     ) -> Path:
         """The folder of a stage, done. ``work`` gets it and says which files in it are the result; it may raise.
-        ``keep``: what is in it cannot be made again, so nothing is taken away, whatever else it is made from."""
+        ``keep``: nothing in it is taken away, whatever else it is made from; ``work`` replaces files whole.
+        ``recorded``: noted before it begins."""
         folder = self.folder / name
         digest = _digest(json.dumps([name, dict(inputs), self._before], sort_keys=True).encode())
         known = self._listed.stages.get(name)
@@ -69,9 +82,9 @@ class Stages:
                 shutil.rmtree(folder, ignore_errors=True)
             folder_was = folder.is_dir()
             folder.mkdir(exist_ok=True)
-            self._note(name, Done(digest))
+            self._note(name, Done(digest, recorded=recorded))
             self._say(f"{name}: {'goes on' if again or (keep and folder_was) else 'begins'}")
-            known = Done(digest, _digests(folder, work(folder)))
+            known = Done(digest, _digests(folder, work(folder)), recorded)
             self._note(name, known)
         self._before.append(json.dumps(known.files, sort_keys=True))
         return folder

@@ -50,6 +50,8 @@ def troubles_of(
         return found
     for name, why in decided.lacking.items():
         found["SignalsMissing", name, ""] = (WARNING, f"{name}: {why}")
+    for name, why in decided.unknown.items():
+        found["CapacityUnknown", name, ""] = (WARNING, f"{name}: {why}")
     for name, lines in decided.bad.items():
         found["FailedGetMetrics", name, ""] = (WARNING, f"{name}: {lines[0]}")
     for name, (reason, why) in decided.refused.items():

@@ -8,6 +8,7 @@ The checker shares no code with the safeguards; a verdict that breaks a rule is 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from shared.autoscaling.hpa.model import (
 )
 from shared.autoscaling.hpa.pods import NoValueError, group_pods, pod_samples, requests_of
 from shared.autoscaling.hpa.values import milli_units
-from shared.autoscaling.networks.signals import SATURATED, fails_at_little_cpu
+from shared.autoscaling.networks.signals import IDLE_CPU, SATURATED, fails_at_little_cpu
 from shared.autoscaling.observation import (
     LOAD,
     Acted,
@@ -56,6 +57,10 @@ SILENT_S = 180.0
 """A watch that has said nothing for so long is broken: the API server sends a bookmark each minute, and a stream
 without a byte for 150 s is given up."""
 
+UNKNOWN_S = 300.0
+"""What a replica could answer stays unknown for so long after cpu last said nothing of it: what fails now and then
+passes any bound again and again."""
+
 USAGE = {ScalingSignal.CPU: "cpu", ScalingSignal.MEMORY: "memory"}
 
 
@@ -78,6 +83,8 @@ class ScalerDecision(Struct, frozen=True, kw_only=True):
     broken: tuple[str, ...] = ()
     lacking: Mapping[str, str] = {}
     """By service, which signals the policy needs and the object names no source of."""
+    unknown: Mapping[str, str] = {}
+    """By service, why what a replica could answer is not known, though every reading is good."""
     refused: Mapping[str, tuple[str, str]] = {}
     """By service, why HPA's rule could not go by its metrics (reason, text), where it decides or would."""
 
@@ -118,6 +125,7 @@ def decide(
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
     by, wanted, failed = answered(watched, read, seen, (rule, rule_failed))
     lacking = lacking_of(watched, seen)
+    unknown = unknown_of(watched, seen, now)
     scene = SafetyScene(
         now=now,
         services={
@@ -126,7 +134,7 @@ def decide(
                 wanted=wanted.get(name),
                 rule=ruled.get(name),
                 bad=bad,
-                lacking=lacking.get(name, "") if by != "hpa" else "",
+                lacking=(lacking.get(name) or unknown.get(name, "")) if by != "hpa" else "",
                 changes=tuple(watched.changes.get(name, ())),
                 floor=floor_of(watched, name, one.replicas),
                 foreign=floors.get(name),
@@ -158,13 +166,14 @@ def decide(
         roles=roles,
         broken=tuple(violations(scene, verdict.allowed)),
         lacking=lacking,
+        unknown=unknown,
         refused={} if own else _refused(watched.policy if by == scaler.policy == "hpa" else watched.rule),
     )
 
 
 def lacking_of(watched: WatchedScaler, seen: ScalingObservation) -> dict[str, str]:
-    """By service, why the policy cannot judge it, in words: a signal that it needs has no source, or what its cpu says
-    of a replica cannot be true. That only raises a service: see ``safety/answer.py``."""
+    """By service, why the policy cannot judge it, in words: a signal that it needs has no source, or its pods
+    request no cpu. It lasts until somebody changes it, and only raises a service: see ``safety/answer.py``."""
     scaler, found = watched.scaler, {}
     for target in scaler.targets if not scaler.plain_hpa else ():
         needed = needs_of(watched.policy, target.name)
@@ -174,10 +183,24 @@ def lacking_of(watched: WatchedScaler, seen: ScalingObservation) -> dict[str, st
             found[target.name] = f"{scaler.policy} needs {text}: name a source in its metrics"
         elif needed >= LOAD and one.ready and not one.requests.get("cpu"):
             found[target.name] = f"{scaler.policy} goes by cpu requested: give every container of its pods requests.cpu"
-        elif needed >= LOAD and fails_at_little_cpu(one):
+    return found
+
+
+def unknown_of(watched: WatchedScaler, seen: ScalingObservation, now: float) -> dict[str, str]:
+    """By service, why what its cpu says of a replica cannot be true, in words; no reading is bad for it. Like
+    ``lacking_of`` it only raises a service; it is told for ``UNKNOWN_S`` after it was last so."""
+    scaler, found = watched.scaler, {}
+    for target in scaler.targets if not scaler.plain_hpa else ():
+        if not needs_of(watched.policy, target.name) >= LOAD:
+            watched.unknown_at.pop(target.name, None)
+            continue
+        if fails_at_little_cpu(seen.services[target.name]):
+            watched.unknown_at[target.name] = now
+        if now - watched.unknown_at.get(target.name, -inf) < UNKNOWN_S:
             found[target.name] = (
-                f"more than {SATURATED:.0%} of what comes fails or waits at less than half of its cpu request, so what "
-                "a replica could answer is not known: lower the request to what a full pod uses, or write hpa"
+                f"more than {SATURATED:.0%} of what comes fails or waits, or did within {UNKNOWN_S:g} s, at "
+                f"{IDLE_CPU:.0%} of its cpu request or less, so what a replica could answer is not known: see what it "
+                "waits for; where a full pod uses no more, lower the request to what it uses, or write hpa"
             )
     return found
 

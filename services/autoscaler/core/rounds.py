@@ -292,7 +292,8 @@ class Rounds:
         scope = (
             dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed,
             told, watched.scaler.mode, watched.scaler.go, bool(decided.drifting), decided.unmade,
-            dict(decided.lacking), {name: reason for name, (reason, _) in decided.refused.items()},
+            dict(decided.lacking), dict(decided.unknown),
+            {name: reason for name, (reason, _) in decided.refused.items()},
         )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
             watched.move(ScalerStage.IDLE, "as before")
@@ -448,6 +449,7 @@ def _decision(
         "bad": decided.bad,
         "unmade": decided.unmade,
         "lacking": decided.lacking,
+        "unknown": decided.unknown,
         "refused": decided.refused,
         "safeguards": decided.verdict.notes,
         "gates": {name: (gate.reason, gate.text) for name, gate in gated.items() if gate.reason},

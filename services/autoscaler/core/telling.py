@@ -65,8 +65,9 @@ def conditions(
         trouble = decided.drifting or decided.failed or decided.unmade
         reason = "Drift" if decided.drifting else "PolicyFailed" if decided.failed else "Sound"
         reason = "PolicyUnusable" if decided.unmade and reason == "Sound" else reason
-        if not trouble and decided.lacking:
-            reason, trouble = "SignalsMissing", _said(decided.lacking)
+        if not trouble and (decided.lacking or decided.unknown):
+            reason = "SignalsMissing" if decided.lacking else "CapacityUnknown"
+            trouble = _said({**decided.unknown, **decided.lacking})
         found.append(("PolicySound", not trouble, reason, trouble or f"{decided.by} decides"))
     return found
 

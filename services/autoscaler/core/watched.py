@@ -86,6 +86,8 @@ class WatchedScaler:
     """What somebody else wrote of a service under this go."""
     wrote: dict[str, int] = field(default_factory=dict)
     """Replicas that were written since the last decision, which its policy is told of."""
+    unknown_at: dict[str, float] = field(default_factory=dict)
+    """By service, when its cpu last said nothing of what a replica could answer."""
     unwritten: dict[str, str] = field(default_factory=dict)
     """By service, why the API server refused the last write of it."""
     selectors: dict[str, str] = field(default_factory=dict)

@@ -166,8 +166,9 @@ def _trouble(decision: DecisionRecord) -> str:
     """What is wrong, the gravest first; a mode that only looks on, a pause and a canary are what somebody asked for."""
     gated = (f"{reason}: {text}" for reason, text in decision.gates.values() if reason in TROUBLES)
     lacking = (f"SignalsMissing: {name}: {why}" for name, why in decision.lacking.items())
+    unknown = (f"CapacityUnknown: {name}: {why}" for name, why in decision.unknown.items())
     refused = (f"{reason}: {name}: {why}" for name, (reason, why) in decision.refused.items())
-    return decision.drifting or decision.failed or decision.unmade or next(chain(gated, lacking, refused), "")
+    return decision.drifting or decision.failed or decision.unmade or next(chain(gated, lacking, unknown, refused), "")
 
 
 def _go(decision: DecisionRecord) -> str:

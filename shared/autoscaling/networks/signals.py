@@ -24,6 +24,8 @@ FULL_CPU = 0.85
 LEAST_CPU = 0.05
 LITTLE_CPU = 0.5
 """Share of a full replica's cpu, up to which it is not full by cpu, whatever fails."""
+IDLE_CPU = LITTLE_CPU * FULL_CPU
+"""The same as a share of the cpu request, of a replica that was never seen full."""
 SATURATED = 0.05
 """Share of what comes that waits or fails, from which a service is taken to be full."""
 MOST_INFLATION = 5.0
@@ -168,7 +170,7 @@ def fails_at_little_cpu(one: ServiceObservation) -> bool:
     if not arrivals or cpu is None or asked <= 0:
         return False
     late = (_number(one.failed) or 0.0) + (_number(one.queue) or 0.0)
-    return late > SATURATED * arrivals and cpu / asked <= LITTLE_CPU * FULL_CPU
+    return late > SATURATED * arrivals and cpu / asked <= IDLE_CPU
 
 
 def _learn(memory: _Memory, each: float, utilisation: float, *, full: bool) -> None:

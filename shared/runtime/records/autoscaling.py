@@ -58,7 +58,8 @@ class GivenGo(msgspec.Struct, frozen=True, kw_only=True):
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One decision as the ring keeps it. ``at``: RFC 3339. By service: ``safeguards``, (name, why) of those that
     changed its number; ``gates``, (reason, text) of why it is not written; ``bad``, what its readings lack;
-    ``lacking``, which signals the policy has none of; ``refused``, (reason, text) of what HPA's rule cannot go by."""
+    ``lacking``, which signals the policy has none of; ``unknown``, why what a replica could answer is not known;
+    ``refused``, (reason, text) of what HPA's rule cannot go by."""
 
     at: str
     term: int
@@ -74,6 +75,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen: ForeignDecision = ForeignDecision()
     bad: Mapping[str, Sequence[str]] = {}
     lacking: Mapping[str, str] = {}
+    unknown: Mapping[str, str] = {}
     refused: Mapping[str, tuple[str, str]] = {}
     safeguards: Mapping[str, Sequence[tuple[str, str]]] = {}
     gates: Mapping[str, tuple[str, str]] = {}

@@ -8,13 +8,14 @@ import yaml
 
 from lab.autoscaling.fitting import CapturedScaler, CapturedService, graph_of
 from lab.autoscaling.judging import TwinGoals, judge, measured, not_judged, rates_of
-from lab.worlds.learned.series import REQUIRED, parse_series
+from lab.worlds.learned.series import MEASURES, REQUIRED, parse_series
 from lab.worlds.learned.splitting import held_back
 from lab.worlds.services.topology import default_topology, parse_topology
 from shared.errors import ConfigError
 from tests.learned_twins import lesson, recorded, recorded_bytes, twin_that_says
 
 TOPOLOGY = default_topology()
+CPU = MEASURES.index("cpu_cores")
 GOOD, BAD = (12, 12, 23, 0, 0, 12), (12, 12, 0, 23, 23, 12)
 CHAIN = CapturedScaler(
     object="shop/chain",
@@ -87,9 +88,11 @@ def test_of_a_single_stretch_the_end_is_held_back_and_too_short_a_one_is_refused
 def test_readings_that_are_missing_are_counted_by_service():
     series = recorded(("calm",), 300)
     for one in series.episodes:
-        one.measures[10:20, 0, :] = np.nan
+        one.measures[10:20, 0, :] = one.measures[10:20, 1:3, CPU] = np.nan
+        one.counts[10:20, 2] = 0
     shares = measured(series)
-    assert shares["a"] == pytest.approx(18 / 28)
+    assert shares["a"] == shares["b"] == pytest.approx(18 / 28)
+    assert shares["c"] > shares["b"]  # nobody ran, whose cpu could have been read
     assert shares["d"] > shares["a"]
 
 

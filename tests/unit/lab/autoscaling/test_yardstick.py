@@ -1,4 +1,5 @@
-"""The yard-stick: rules are calibrated on training days alone, alike each time; nobody exceeds the bound."""
+"""The yard-stick: rules are calibrated on training days alone, alike each time; no run that was played exceeds
+the world without trouble."""
 
 from __future__ import annotations
 

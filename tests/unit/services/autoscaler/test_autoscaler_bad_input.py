@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.autoscaler.core.deciding import UNKNOWN_S
 from services.autoscaler.core.events import ScaledPodSeen
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.readings import SignalReading
@@ -125,7 +126,7 @@ def by_demand(world: World, cpu: float, failed: float, asked: dict[str, int] | N
 @pytest.mark.parametrize("name", ["demand", "karma"])
 @pytest.mark.parametrize(
     ("cpu", "failed", "asked", "told"),
-    [(0.2, 70.0, None, "fails or waits"), (0.2, 0.0, {"memory": 1}, "requests.cpu"), (0.2, 0.0, None, "")],
+    [(0.2, 70.0, None, "CapacityUnknown"), (0.2, 0.0, {"memory": 1}, "SignalsMissing"), (0.2, 0.0, None, "Sound")],
 )
 def test_whose_cpu_says_nothing_of_its_load_does_not_shrink_by_it(
     world: World,
@@ -138,9 +139,24 @@ def test_whose_cpu_says_nothing_of_its_load_does_not_shrink_by_it(
 ):
     monkeypatch.setattr(world.policy, "needs", make_policy(name).needs, raising=False)
     by_demand(world, cpu, failed, asked)
-    assert bool(world.accepted) == (not told)  # with nothing to tell it falls: the case is no empty one
-    assert told in world.condition("MetricsGood")[2]
-    assert (world.condition("PolicySound")[1] == "SignalsMissing") == bool(told)
+    assert bool(world.accepted) == (told == "Sound")  # with nothing to tell it falls: the case is no empty one
+    assert world.condition("PolicySound")[1] == told
+    # that much fails makes no reading a bad one
+    assert ("requests.cpu" in world.condition("MetricsGood")[2]) == (told == "SignalsMissing")
+
+
+def test_what_fails_now_and_then_at_little_cpu_is_one_trouble_and_it_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(world.policy, "needs", make_policy("demand").needs, raising=False)
+    for failed in (70.0, 0.0, 70.0, 0.0):
+        by_demand(world, 0.2, failed)
+        assert world.condition("PolicySound")[1] == "CapacityUnknown"
+        assert world.condition("MetricsGood")[0] == "True"
+    assert world.accepted == []
+    world.now += UNKNOWN_S
+    by_demand(world, 0.2, 0.0)
+    assert world.condition("PolicySound")[1] == "Sound"
 
 
 def test_a_rate_of_another_unit_is_told(world: World):

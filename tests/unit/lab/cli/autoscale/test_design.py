@@ -18,11 +18,14 @@ import services.cli.__main__ as main
 from lab.autoscaling import calibration, duel, envelope, learned_twin, recording, suite
 from lab.autoscaling.analysis import analysis
 from lab.autoscaling.episode import Setup
+from lab.cli.autoscale.loop import check_gone_on
+from lab.cli.autoscale.stages import opened
 from lab.worlds.learned.fitting import lesson_of
 from lab.worlds.learned.model import encode
-from lab.worlds.learned.series import parse_series
+from lab.worlds.learned.series import HEADER, parse_series
 from lab.worlds.services.topology import DEFAULT, parse_topology
 from shared.autoscaling.networks import karma
+from shared.errors import ConfigError
 from tests.learned_twins import recorded_bytes, twin_that_says
 
 OBJECT = Path("docs/examples/autoscaled-graph.yaml")
@@ -225,7 +228,7 @@ def test_recorded_series_become_a_twin_that_is_judged_trained_in_and_analysed_in
     assert training[training.index("--twin") + 1] == str(tmp_path / "d/fit")
     found = json.loads((tmp_path / "d/analyse/analysis.json").read_bytes())
     checks = {one["name"]: one for one in found["checks"]}
-    assert {"twin accuracy", "twin gap", "twin errors", "measured"} <= checks.keys()
+    assert {"twin accuracy", "twin gap", "twin errors", "measured", "sources"} <= checks.keys()
     assert found["scenario"] == "mixed"
     assert not found["go"]  # a twin that always says the same misses its goals
     again = design()  # the series were kept, and so was every stage
@@ -242,6 +245,61 @@ def test_a_twin_that_nobody_judged_is_no_go_and_anothers_judgement_is_refused(ru
     told = run("analyse", *asked)
     assert told.code == main.EXIT_BAD_INPUT
     assert "is of another twin" in told.err
+
+
+@pytest.fixture
+def hours(tmp_path):
+    """A design's folder in which an hour of services a, b was recorded, every 10 s."""
+    file = tmp_path / "d/capture/series.csv"
+    rows = [f"live,e,{10 * at},{name}" + ",1" * (len(HEADER) - 4) for at in range(360) for name in "ab"]
+
+    def record(folder):
+        file.write_text("\n".join((",".join(HEADER), *rows)) + "\n")
+        return ["series.csv"]
+
+    with opened(tmp_path / "d", "design of default/chain", str) as stages:
+        stages.run("capture", {}, record, keep=True, recorded=True)
+    return file
+
+
+def test_hours_that_were_recorded_are_neither_replaced_nor_taken_away(
+    design, learner, series, hours, tmp_path, monkeypatch
+):
+    before = hours.read_bytes()
+    told = design("--series", series)
+    assert told.code == main.EXIT_BAD_INPUT
+    assert f"--series: {hours} was recorded and would be replaced; move it away" in told.err
+
+    def full(flag, file, data):
+        raise OSError(28, "No space left on device", str(file))
+
+    monkeypatch.setattr(designing, "write_whole", full)
+    assert "No space left on device; make room" in design().err  # in the midst of doing the stage anew
+    assert hours.read_bytes() == before
+    monkeypatch.undo()
+    with opened(tmp_path / "d", "design of default/chain", str) as stages:
+        assert stages.recorded("capture")
+
+
+@pytest.mark.parametrize("step", ["10s", "60s"])
+def test_what_cannot_be_learned_from_together_is_not_recorded_together(design, hours, step):
+    before = hours.read_bytes()
+    told = design("--duration", "6h", "--step", step)
+    assert told.code == main.EXIT_BAD_INPUT
+    assert f"--out: {hours} holds 1.0 h of services a, b every 10 s; asked for are a, b, c, d" in told.err
+    assert f"every {step[:-1]} s: move it away, or give another folder" in told.err
+    assert hours.read_bytes() == before
+
+
+def test_a_recording_goes_on_with_its_own_services_at_its_own_step_alone(hours):
+    check_gone_on(hours, "ba", 12.0)
+    hours.write_text(hours.read_text()[:-9])  # a line that was cut short
+    check_gone_on(hours, "ab", 10.0)
+    with pytest.raises(ConfigError, match=r"holds 1\.0 h of services a, b every 10 s; asked for are a, b every 60 s"):
+        check_gone_on(hours, "ab", 60.0)
+    hours.write_text("second,requests_per_second\n0,5\n")
+    with pytest.raises(ConfigError, match="holds no series that a recording can go on with; move it away"):
+        check_gone_on(hours, "ab", 10.0)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_what_the_go_is_worth(mode: str, digest: str, gates: dict[str, tuple[str
         ({"gates": {"a": ("ForeignWriter", "somebody else set 9")}}, "ForeignWriter: somebody else set 9"),
         ({"gates": {"a": ("Recommending", "spec.mode is recommend")}}, ""),
         ({"lacking": {"a": "karma needs arrivals"}}, "SignalsMissing: a: karma needs arrivals"),
+        ({"unknown": {"a": "it fails"}}, "CapacityUnknown: a: it fails"),
         ({"refused": {"a": ("FailedGetResourceMetric", "no request")}}, "FailedGetResourceMetric: a: no request"),
         ({"drifting": "unlike its training", "lacking": {"a": "x"}}, "unlike its training"),
     ],
