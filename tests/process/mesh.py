@@ -254,7 +254,11 @@ class Mesh:
         if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in SERVICES:
             return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
         return await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=environ["PYTHONPATH"]
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env=environ,
+            cwd=environ["PYTHONPATH"].split(os.pathsep)[0],
         )
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:

@@ -127,7 +127,7 @@ class Taker:
                 taken.cut_short = state.queue.has_active()
                 break
             if not (pods := state.queue.pop_unit(state.now)):
-                taken.cut_short = state.queues.more
+                taken.cut_short = state.queues.cut_short and state.queues.more
                 break
             if state.queue.entries[pods[0].uid].group is None:
                 more = self._take_alone(pods[0], taken)

@@ -111,7 +111,7 @@ class QueueKeeper:
         state = self._state
         if state.queue.turns is None:
             return None
-        if state.queues.notices.waiting or state.queues.more:
+        if state.queues.notices.waiting or (state.queues.cut_short and state.queues.more):
             return state.now
         times = [self._status.wake_at(), self._reclaimer.wake_at(), self._measure_at()]
         halved = any(queue.half_life_s is not None for queue in state.queues.queues.values())

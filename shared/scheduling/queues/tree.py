@@ -60,7 +60,7 @@ class QueueTree(Ordering):
         self._namespaces: dict[str, dict[str, None]] = {}
         self._bindings: dict[str, str] = {}
         self._structure: Structure | None = None
-        self._cut_short = False
+        self.cut_short = False
         """The last question about those that wait ended early."""
 
     def __len__(self) -> int:
@@ -169,14 +169,14 @@ class QueueTree(Ordering):
     def more(self) -> bool:
         """Whether the last question ended early: ask again. Not while a unit is ``due``, which is the answer until
         somebody takes it; of what was left it is asked after that."""
-        return self._cut_short and not self.due
+        return self.cut_short and not self.due
 
     def front(self) -> WaitingUnit | None:
         """The unit that goes next; None: no unit may go (or ``more``: ask again)."""
         # No limit is asked: they have counted all the time, and would now be refused for their own use.
         if self.due:
             return self.reserved[next(iter(self.due))]
-        root, self._cut_short = self.structure.root, False
+        root, self.cut_short = self.structure.root, False
         # Not until one may go: with thousands of shapes behind one limit a single question would be a whole turn.
         for _ in range(CHECKS_AT_ONCE):
             if (unit := root.first) is None:
@@ -189,7 +189,7 @@ class QueueTree(Ordering):
             line.hold(unit.shape, blocked)
             self.notices.held(unit.shape)
             self._touch(line)
-        self._cut_short = root.first is not None
+        self.cut_short = root.first is not None
         return None
 
     def take(self, unit: WaitingUnit, *pods: Charge) -> None:

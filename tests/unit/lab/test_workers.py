@@ -38,7 +38,7 @@ def test_a_number_of_workers_that_cannot_be_is_refused(workers):
 
 def test_a_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'conclave\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'conclave-scheduler\[ray\]'"):
         Workers(ray="local")
 
 

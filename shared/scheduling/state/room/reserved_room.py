@@ -12,6 +12,7 @@ is one of those for whom it is kept: whoever writes the annotation by hand takes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import gcd
 from typing import TypeVar
@@ -127,8 +128,10 @@ class ReservedRoom:
         self.on: dict[str, dict[str, None]] = {}
         """Reservations by node, for who asks what a node keeps."""
         self._by_owner: dict[tuple[str, str, str], dict[str, None]] = {}
-        self._labels: dict[str, dict[str, dict[str, None]]] = {}
-        """By namespace and the key of a label those that are found by it."""
+        self._labels: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
+        """By namespace, and by key and value of a label, those that are found by it."""
+        self._others = Counter[str]()
+        """By namespace the ways by which others are found."""
 
     def put(self, pod: Pod) -> None:
         """A reserve pod stands."""
@@ -144,7 +147,10 @@ class ReservedRoom:
         for key in keys_of(pod):
             self._by_owner.setdefault(key, {})[pod.uid] = None
             if key[1].startswith(LABEL):
-                self._labels.setdefault(key[0], {}).setdefault(key[1].removeprefix(LABEL), {})[pod.uid] = None
+                label = key[1].removeprefix(LABEL), key[2]
+                self._labels.setdefault(key[0], {}).setdefault(label, {})[pod.uid] = None
+            else:
+                self._others[key[0]] += 1
 
     def drop(self, uid: str) -> None:
         """The reservation is over, or gone; an unknown uid is fine."""
@@ -165,20 +171,25 @@ class ReservedRoom:
             _take_from(self._by_owner, key, pod.uid)
             if key[1].startswith(LABEL):
                 labels = self._labels.get(key[0], {})
-                _take_from(labels, key[1].removeprefix(LABEL), pod.uid)
+                _take_from(labels, (key[1].removeprefix(LABEL), key[2]), pod.uid)
                 if not labels:
                     self._labels.pop(key[0], None)
+            elif self._others[key[0]] == 1:
+                del self._others[key[0]]
+            else:
+                self._others[key[0]] -= 1
 
     def kept_for(self, pod: Pod) -> list[Pod]:
         """The reserve pods whose room the pod may have and nobody has taken, the first made first."""
-        there, namespace = self._by_owner, pod.namespace
-        keys = [(namespace, "pod", pod.name), (namespace, "", "")]
-        if pod.owner[2]:
-            keys += [(namespace, *one) for one in controllers_of(pod)]
-        if labels := self._labels.get(namespace):
-            fewer, other = (labels, pod.labels) if len(labels) < len(pod.labels) else (pod.labels, labels)
-            keys += [(namespace, f"{LABEL}{key}", pod.labels[key]) for key in fewer if key in other]
-        if there.keys().isdisjoint(keys):
+        namespace, keys = pod.namespace, list[tuple[str, str, str]]()
+        labels = self._labels.get(namespace)
+        if labels and not labels.keys().isdisjoint(pod.labels.items()):
+            keys = [(namespace, f"{LABEL}{key}", value) for key, value in labels.keys() & pod.labels.items()]
+        if namespace in self._others:
+            keys += [(namespace, "pod", pod.name), (namespace, "", "")]
+            if pod.owner[2]:
+                keys += [(namespace, *one) for one in controllers_of(pod)]
+        if not keys or (there := self._by_owner).keys().isdisjoint(keys):
             return []  # most pods, and this is asked about each
         found = dict[str, None]()
         for owner in keys:

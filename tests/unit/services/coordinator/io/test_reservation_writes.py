@@ -26,6 +26,9 @@ GOING = "unable to create new content in namespace n because it is being termina
 )
 async def test_nobody_is_called_for_room_in_a_namespace_that_goes(error: KubeError, level: str) -> None:
     class Refusing:
+        async def get(self, *_: Any, **__: Any) -> None:
+            """The pod is gone by then."""
+
         async def create(self, *_: Any, **__: Any) -> None:
             raise error
 

@@ -81,7 +81,7 @@ def test_off_nothing_is_told_and_debug_lines_alone_turn_it_on(capsys: pytest.Cap
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=r"not installed; pip install 'conclave\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"not installed; pip install 'conclave-scheduler\[otel\]'"):
         open_hops("agent", "a", endpoint="http://127.0.0.1:4318", every=1)
 
 
